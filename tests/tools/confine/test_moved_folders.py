@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 from tests.tools.builtin.shells import run, text, until
-from tests.tools.confine.rooms import walls_of
+from tests.tools.confine.rooms import Room, walls_of
 
 from steersman.tools.builtin.bash_tool import bash_tool
+from steersman.tools.confine.folder_snapshot import open_folder
+from steersman.tools.confine.launch import build_child_environment
+from steersman.tools.confine.protected_paths import find_sandbox_paths
 from steersman.tools.confine.sandbox import Sandbox
+from steersman.types.errors import ToolError
 
 pytestmark = pytest.mark.real_time
 
@@ -82,6 +86,52 @@ async def test_closed_folders_are_deleted_with_the_home_folder(places: tuple[Pat
     )
     home = Path(text(output).strip())
     assert home.name not in os.listdir(home.parent)
+
+
+async def test_a_folder_of_programs_that_became_a_link_shows_nothing(
+    places: tuple[Path, Path], sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/security.md: the rest of your home cannot be read. A command makes a folder of PATH a link to it."""
+    root, home = places
+    monkeypatch.setenv("PATH", f"{root}/sub:{os.environ['PATH']}")
+    monkeypatch.setenv("VIRTUAL_ENV", str(root / "venv"))
+    tool = bash_tool(root, sandbox=sandbox)
+    assert not (await run(tool, f"rmdir sub; ln -s {home} sub; ln -s {home} venv")).is_error
+    output = await run(tool, f"cat {home}/papers/will sub/papers/will venv/papers/will")
+    assert "canary" not in text(output)
+
+
+@pytest.mark.parametrize("side", ["source", "workspace"])
+def test_what_is_exchanged_while_the_sandbox_is_built_is_not_mounted(
+    tmp_path: Path, sandbox: Sandbox, side: str
+) -> None:
+    """docs/bash.md: a command cannot reach files outside, also not by exchanging folders while another one starts."""
+    room = Room(tmp_path)
+    walls = walls_of(sandbox)
+    (room.root / "sub" / ".git").mkdir(parents=True)
+    (room.root / "sub" / ".git" / "config").touch()
+    (room.outside / ".git").mkdir()
+    environment = build_child_environment({"HOME": str(room.tmp)})
+    where = find_sandbox_paths(str(room.root), [str(room.tmp)], environment)
+    argv = ["/bin/bash", "-c", "cat secret sub/secret; touch new sub/new"]
+    plan = walls.plan(argv, environment, str(room.root), where, allow_network=False)
+    moved = room.root if side == "workspace" else room.root / "sub"
+    moved.rename(tmp_path / "old")
+    moved.symlink_to(os.path.relpath(room.outside, moved.parent))
+    with pytest.raises(ToolError, match="replaced by a link"):
+        room.follow(plan)
+    assert sorted(os.listdir(room.outside)) == [".git", "secret"]
+
+
+def test_a_closed_folder_that_became_a_link_is_not_opened(tmp_path: Path) -> None:
+    """docs/bash.md: permissions outside do not change. A search opens folders that a command has closed."""
+    (tmp_path / "root").mkdir()
+    (tmp_path / "outside").mkdir(mode=0o200)
+    (tmp_path / "root" / "sub").symlink_to("../outside")
+    open_folder(str(tmp_path / "root" / "sub"))
+    assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o200
+    open_folder(str(tmp_path / "outside"))
+    assert (tmp_path / "outside").stat().st_mode & 0o777 == 0o700
 
 
 async def test_two_commands_at_once_leave_no_repository(places: tuple[Path, Path], sandbox: Sandbox) -> None:

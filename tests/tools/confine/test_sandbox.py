@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -236,6 +237,36 @@ def test_a_local_service_cannot_be_asked(room: Room, walls: Confinement) -> None
 def test_pairs_of_sockets_work_and_lead_nowhere(room: Room, walls: Confinement) -> None:
     pair = 'import socket; a, b = socket.socketpair(); a.send(b"hi"); print(b.recv(2).decode())'
     assert room.run(walls, python(pair)) == ("hi\n", 0)
+
+
+@pytest.mark.parametrize("allow_network", [False, True])
+def test_a_pair_of_sockets_cannot_be_sent_elsewhere(
+    room: Room, walls: Confinement, monkeypatch: pytest.MonkeyPatch, *, allow_network: bool
+) -> None:
+    """docs/security.md: no Unix socket can be reached, also not in the workspace. SOCK_RAW makes a datagram socket."""
+    monkeypatch.chdir(room.root)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as inside, socket.socket(socket.AF_UNIX, 2) as abstract:
+        inside.bind("datagrams")
+        name = f"steersman-test-{os.getpid()}"
+        abstract.bind(f"\0{name}")
+        send = f'pair[0].sendto(b"hi", "datagrams"); pair[0].sendto(b"hi", "\\0{name}")'
+        room.run(walls, python(f"import socket; pair = socket.socketpair(1, 3); {send}"), allow_network=allow_network)
+        for server in (inside, abstract):
+            server.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                server.recv(2)
+
+
+def test_limits_of_processes_outside_cannot_be_set(room: Room, walls: Confinement) -> None:
+    """docs/bash.md: when the call returns, everything it started is ended. Without open files, no supervisor does."""
+    with subprocess.Popen(["sleep", "60"]) as outside:
+        try:
+            set_limit = f"import resource; resource.prlimit({outside.pid}, resource.RLIMIT_NOFILE, (5, 5))"
+            assert room.run(walls, f"{python(set_limit)} 2>/dev/null")[1] == 1
+            assert resource.prlimit(outside.pid, resource.RLIMIT_NOFILE) == resource.getrlimit(resource.RLIMIT_NOFILE)
+        finally:
+            outside.kill()
+    assert room.run(walls, "ulimit -n 77; ulimit -n") == ("77\n", 0)
 
 
 def test_processes_outside_cannot_be_touched(room: Room, walls: Confinement) -> None:

@@ -26,11 +26,33 @@ def test_a_path_that_leads_through_a_home_gives_nothing_of_it(tmp_path: Path, fo
 
 
 def test_folders_of_programs_are_readable(tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    found = given(tmp_path, f"/usr/bin:{tmp_path}/bin:{tmp_path}/missing:relative")
+    for name in ("root", "bin"):
+        (tmp_path / name).mkdir()
+    found = given(tmp_path / "root", f"/usr/bin:{tmp_path}/bin:{tmp_path}/missing:relative")
     assert str(tmp_path / "bin") in found.readable
     assert "/usr" in found.readable
     assert [path for path in found.readable if not os.path.isabs(path) or not os.path.exists(path)] == []
+
+
+@pytest.mark.parametrize("way", ["root/bin", "root/bin/../bin", "beside/bin", "through", "root/up/../bin"])
+def test_a_folder_of_programs_in_the_workspace_is_not_followed(tmp_path: Path, way: str) -> None:
+    """docs/security.md: the rest of your home cannot be read. A command may make a folder of PATH a link to it."""
+    root, home = tmp_path / "root", tmp_path / "home"
+    for folder in (root, home / ".ssh"):
+        folder.mkdir(parents=True)
+    (root / "bin").symlink_to("../home/.ssh")
+    (root / "up").symlink_to("..")
+    (tmp_path / "beside").symlink_to(root)
+    (tmp_path / "through").symlink_to("beside/bin")
+    path = f"{tmp_path}/{way}"
+    assert given(root, f"/usr/bin:{path}").readable == given(root).readable
+    assert given(root, readable=[path]).readable == given(root).readable
+
+
+def test_folders_in_the_workspace_have_no_mount_of_their_own(tmp_path: Path) -> None:
+    """docs/bash.md: a command cannot write outside. It may replace what is in the workspace by a link."""
+    (tmp_path / "cache").mkdir()
+    assert given(tmp_path, writable=[str(tmp_path / "cache")]).writable == (str(tmp_path),)
 
 
 def test_nothing_secret_is_on_the_list(tmp_path: Path) -> None:

@@ -13,11 +13,15 @@ X86, ARM = 0xC000003E, 0xC00000B7
 I386 = 0x40000003
 NAMES = (
     "read", "socket", "socketpair", "clone", "clone3", "ioctl", "unshare", "mount", "ptrace", "keyctl", "bpf", "openat",
-    "execve", "kill", "connect",
+    "execve", "kill", "connect", "prlimit64", "syslog",
 )  # fmt: skip
 NUMBERS: dict[str, dict[str, int]] = {
-    "x86_64": dict(zip(NAMES, (0, 41, 53, 56, 435, 16, 272, 165, 101, 250, 321, 257, 59, 62, 42), strict=True)),
-    "aarch64": dict(zip(NAMES, (63, 198, 199, 220, 435, 29, 97, 40, 117, 219, 280, 56, 221, 129, 203), strict=True)),
+    "x86_64": dict(
+        zip(NAMES, (0, 41, 53, 56, 435, 16, 272, 165, 101, 250, 321, 257, 59, 62, 42, 302, 103), strict=True)
+    ),
+    "aarch64": dict(
+        zip(NAMES, (63, 198, 199, 220, 435, 29, 97, 40, 117, 219, 280, 56, 221, 129, 203, 261, 116), strict=True)
+    ),
 }
 AUDIT = {"x86_64": X86, "aarch64": ARM}
 
@@ -60,7 +64,7 @@ def test_what_programs_do_every_day_is_let_through(machine: str, name: str) -> N
         assert verdict(program, AUDIT[machine], NUMBERS[machine][name]) == ALLOWED
 
 
-@pytest.mark.parametrize("name", ["mount", "keyctl", "bpf"])
+@pytest.mark.parametrize("name", ["mount", "keyctl", "bpf", "syslog"])
 def test_what_reaches_into_the_kernel_is_denied(machine: str, name: str) -> None:
     program = build_filter((), machine=machine)
     assert verdict(program, AUDIT[machine], NUMBERS[machine][name]) == DENIED
@@ -83,13 +87,24 @@ def test_only_sockets_of_the_given_families_are_opened(machine: str) -> None:
 
 
 def test_pairs_are_of_streams(machine: str) -> None:
-    """A pair for datagrams could be sent to anybody's address."""
+    """A pair for datagrams could be sent to anybody's address. The kernel makes SOCK_RAW one of these."""
     number, audit = NUMBERS[machine]["socketpair"], AUDIT[machine]
     program = build_filter((), machine=machine)
-    stream, datagram, packets, cloexec = 1, 2, 5, 0o2000000
+    stream, datagram, raw, packets, cloexec = 1, 2, 3, 5, 0o2000000
     assert [verdict(program, audit, number, 1, kind) for kind in (stream, packets, stream | cloexec)] == [ALLOWED] * 3
-    assert [verdict(program, audit, number, 1, kind) for kind in (datagram, datagram | cloexec)] == [DENIED] * 2
+    others = [kind | flag for kind in range(16) if kind not in (stream, packets) for flag in (0, cloexec)]
+    assert {datagram, raw | cloexec} < set(others)
+    assert [verdict(program, audit, number, 1, kind) for kind in others] == [DENIED] * 28
     assert verdict(program, audit, number, INET, stream) == DENIED
+
+
+def test_only_its_own_limits_can_be_set(machine: str) -> None:
+    """docs/bash.md: other processes cannot be signalled. A limit of processor time ends one as well."""
+    number, audit, program = NUMBERS[machine]["prlimit64"], AUDIT[machine], build_filter((), machine=machine)
+    for new in (0x7FFF12345678, 0x7FFF00000000, 0x1000):
+        assert verdict(program, audit, number, 0, 7, new) == ALLOWED
+        assert [verdict(program, audit, number, pid, 7, new) for pid in (1, 4321, -1)] == [DENIED] * 3
+    assert [verdict(program, audit, number, pid, 7, 0, 0x1000) for pid in (0, 1)] == [ALLOWED] * 2
 
 
 @pytest.mark.parametrize("flag", [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000])

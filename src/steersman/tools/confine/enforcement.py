@@ -21,16 +21,20 @@ SECCOMP_FD = 200  # above what this program has open, so that nothing of ours is
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
 _NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
-_AT_FDCWD, _AT_RECURSIVE, _RDONLY = -100, 0x8000, 1
+_AT_EMPTY_PATH, _AT_RECURSIVE, _RDONLY = 0x1000, 0x8000, 1
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _CAPABILITY_VERSION = 0x20080522
 # These calls have the same number on every architecture.
 _MOUNT_SETATTR, _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 442, 444, 445, 446
 _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000  # execute, write, read, truncate, ioctl: all that a file can be given
 
+# The options of bubblewrap that bind a path, and those that bind a file descriptor.
+_BIND_IF_THERE = "--ro-bind-try"
+_BINDS = {"--bind": "--bind-fd", "--ro-bind": "--ro-bind-fd", _BIND_IF_THERE: "--ro-bind-fd"}
+
 _ATTEMPTS = 100
 _LIVE_PARTS = ("HEAD", "commondir", "config", "config.worktree", "hooks")
-_KIND, _IS_FOLDER, _ALL_RIGHTS = 0o170000, 0o040000, 0o700
+_KIND, _IS_FOLDER, _IS_LINK, _ALL_RIGHTS = 0o170000, 0o040000, 0o120000, 0o700
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Guard = tuple[str, str | None, str, bool]
@@ -51,11 +55,13 @@ def build_sandbox(plan: dict[str, Any]) -> None:
     if keep is not None:
         _drop_capabilities(keep)
     if plan["landlock"] is not None:
-        _restrict_with_landlock(plan["landlock"])
+        _restrict_with_landlock(plan["landlock"], plan["in_place"])
     if plan["seccomp"]:
         _install_seccomp(plan["seccomp"])
     if plan["seccomp_file"]:
         _pass_filter_to_bubblewrap(plan["seccomp_file"])
+    if plan["by_descriptor"]:
+        plan["argv"] = _pass_descriptors_to_bubblewrap(plan["argv"], plan["in_place"])
 
 
 def _enter_namespaces(view: dict[str, Any]) -> bool:
@@ -72,18 +78,38 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
         _enable_loopback()
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     for path in view["writable"]:
-        _mount(path, path, None, _MS_BIND | _MS_REC)
-    _set_read_only("/", recursive=True)
+        _bind(path)
+    _set_mount_attributes("/", _RDONLY, 0)
     for path in view["writable"]:
-        _set_mount_attributes(path, 0, _RDONLY, recursive=True)
+        _set_mount_attributes(path, 0, _RDONLY)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
     held = [(path, False) for path in view["held"] if os.path.isdir(path)]
     for path, writable in (*view["pinned"], *held):
-        _mount(path, path, None, _MS_BIND | _MS_REC)
+        _bind(path)
         if not writable:
-            _set_read_only(path, recursive=True)
+            _set_mount_attributes(path, _RDONLY, 0)
     return new_user
+
+
+def open_in_place(path: str) -> int:
+    """Open a real path as a place for mounts and rules; `OSError` if it leads through a symlink.
+
+    Another command may run in the same workspace, or in one around it, and replace a folder by a link to elsewhere.
+    """
+    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    is_link = os.fstat(place).st_mode & _KIND == _IS_LINK
+    if is_link or os.readlink(f"/proc/self/fd/{place}") != path:
+        os.close(place)
+        raise OSError(f"{path!r} has been replaced by a link")
+    return place
+
+
+def _bind(path: str) -> None:
+    """Mount a folder or file on itself, by its file descriptor and not by its path."""
+    place = open_in_place(path)
+    _mount(f"/proc/self/fd/{place}", f"/proc/self/fd/{place}", None, _MS_BIND | _MS_REC)
+    os.close(place)
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
@@ -91,15 +117,14 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int) -> Non
     _check(libc.mount(*texts, ctypes.c_ulong(flags), None), f"mount {target!r}")
 
 
-def _set_read_only(path: str, *, recursive: bool) -> None:
-    _set_mount_attributes(path, _RDONLY, 0, recursive=recursive)
-
-
-def _set_mount_attributes(path: str, add: int, remove: int, *, recursive: bool) -> None:
+def _set_mount_attributes(path: str, add: int, remove: int) -> None:
+    """Set attributes of a mount and of those below it."""
     attribute = struct.pack("=QQQQ", add, remove, 0, 0)
-    flags = ctypes.c_uint(_AT_RECURSIVE if recursive else 0)
-    done = libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), flags, attribute, ctypes.c_size_t(32))
+    place = open_in_place(path)
+    flags = ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
+    done = libc.syscall(_MOUNT_SETATTR, place, b"", flags, attribute, ctypes.c_size_t(32))
     _check(done, f"mount_setattr {path!r}")
+    os.close(place)
 
 
 def _enable_loopback() -> None:
@@ -126,15 +151,17 @@ def _drop_capabilities(keep: int) -> None:
     _check(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *_make_zeros(3)), "set no_new_privs")
 
 
-def _restrict_with_landlock(plan: dict[str, Any]) -> None:
+def _restrict_with_landlock(plan: dict[str, Any], in_place: list[str]) -> None:
     """Deny every access that the ruleset handles and no rule allows."""
     attribute = struct.pack("=QQQ", plan["handled"], 0, plan["scoped"])
     size = ctypes.c_size_t(24 if plan["scoped"] else 8)
     ruleset = _check(libc.syscall(_LANDLOCK_CREATE, attribute, size, ctypes.c_uint(0)), "landlock_create_ruleset")
     for path, rights in plan["rules"]:
         try:
-            place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            place = open_in_place(path) if path in in_place else os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
+            if path in in_place:
+                raise
             continue  # missing, so there is nothing to allow
         if not os.path.isdir(f"/proc/self/fd/{place}"):
             rights &= _FILE_RIGHTS
@@ -157,6 +184,28 @@ def _pass_filter_to_bubblewrap(program: bytes) -> None:
     os.close(write)
     os.dup2(read, SECCOMP_FD)
     os.set_inheritable(SECCOMP_FD, True)  # `dup2` leaves it closed on exec where both numbers are the same
+
+
+def _pass_descriptors_to_bubblewrap(argv: list[str], in_place: list[str]) -> list[str]:
+    """Replace the sources of bind mounts by open file descriptors: bubblewrap then refuses what has been exchanged."""
+    words: list[str] = []
+    place, end = 0, argv.index("--")
+    while place < end:
+        if argv[place] in _BINDS and argv[place + 1] in in_place:
+            path = argv[place + 1]
+            try:
+                descriptor = open_in_place(path)
+            except FileNotFoundError:
+                if argv[place] != _BIND_IF_THERE:
+                    raise
+            else:
+                os.set_inheritable(descriptor, True)
+                words += [_BINDS[argv[place]], str(descriptor), path]
+            place += 3
+        else:
+            words.append(argv[place])
+            place += 1
+    return words + argv[end:]
 
 
 def _make_zeros(count: int) -> list[ctypes.c_ulong]:
@@ -190,20 +239,38 @@ def hold_names(paths: list[str]) -> dict[str, int]:
 
 
 def _hold(path: str) -> int | None:
+    try:
+        parent = open_in_place(os.path.dirname(path))
+    except OSError:
+        return None
+    try:
+        for _ in range(_ATTEMPTS):
+            folder = _make_held(path, parent)
+            if folder is None or _is_at(path, folder):
+                return folder
+            os.close(folder)
+        return None
+    finally:
+        os.close(parent)
+
+
+def _make_held(path: str, parent: int) -> int | None:
+    """Make the folder of a held name, or open that of another command, and lock it; `None` where that is not possible.
+
+    Shared: commands that run side by side hold one folder, and the last of them removes it.
+    """
+    name = os.path.basename(path)
     for _ in range(_ATTEMPTS):
         try:
             if not os.path.lexists(path):
-                os.mkdir(path, 0o755)
-            folder = os.open(path, _FOLDER)
+                os.mkdir(name, 0o755, dir_fd=parent)
+            folder = os.open(name, _FOLDER, dir_fd=parent)
         except (FileExistsError, FileNotFoundError):
             continue  # another command came first, or has just removed its folder
         except OSError:
             return None
-        # Shared: commands that run side by side hold one folder, and the last of them removes it.
         _lock(folder, exclusive=False)
-        if _is_at(path, folder):
-            return folder
-        os.close(folder)
+        return folder
     return None
 
 
@@ -235,7 +302,11 @@ def _release(path: str, folder: int) -> bool:
     ours = _is_at(path, folder)
     try:
         if ours and _lock(folder, exclusive=True):
-            os.rmdir(path)
+            parent = open_in_place(os.path.dirname(path))
+            try:
+                os.rmdir(os.path.basename(path), dir_fd=parent)
+            finally:
+                os.close(parent)
     except OSError:
         pass  # not empty: it was used from outside
     os.close(folder)
@@ -287,32 +358,32 @@ def _read_link(folder: int, name: str) -> str | None:
 
 def _set_aside(folder: int, name: str) -> str:
     aside = f"{name}.refused-{os.urandom(4).hex()}"
-    _let_change(folder)
-    os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
-    found = os.stat(aside, dir_fd=folder, follow_symlinks=False)
-    if found.st_mode & _KIND != _IS_FOLDER:
-        return aside
     try:
-        if found.st_mode & _ALL_RIGHTS != _ALL_RIGHTS:
-            os.chmod(aside, found.st_mode & 0o7777 | _ALL_RIGHTS, dir_fd=folder)
-        inside = os.open(aside, _FOLDER, dir_fd=folder)
+        give_rights(folder, _ALL_RIGHTS)  # the command may have forbidden its owner to change it
     except OSError:
-        return aside  # of another user
+        pass  # of another user; the rename says what is wrong
+    os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    place = os.open(aside, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
-        _defuse(inside)
+        if os.fstat(place).st_mode & _KIND == _IS_FOLDER:
+            give_rights(place, _ALL_RIGHTS)
+            inside = os.open(".", _FOLDER, dir_fd=place)
+            try:
+                _defuse(inside)
+            finally:
+                os.close(inside)
+    except OSError:
+        pass  # of another user
     finally:
-        os.close(inside)
+        os.close(place)
     return aside
 
 
-def _let_change(folder: int) -> None:
-    """Let us change the names in a folder, where the command has forbidden that to its owner."""
-    mode = os.fstat(folder).st_mode
-    if mode & _ALL_RIGHTS != _ALL_RIGHTS:
-        try:
-            os.fchmod(folder, mode & 0o7777 | _ALL_RIGHTS)
-        except OSError:
-            pass  # of another user; the rename says what is wrong
+def give_rights(place: int, rights: int) -> None:
+    """Give rights to the owner of an open folder, by its file descriptor: its path may lead elsewhere by now."""
+    mode = os.fstat(place).st_mode
+    if mode & _KIND == _IS_FOLDER and mode & rights != rights:
+        os.chmod(f"/proc/self/fd/{place}", mode & 0o7777 | rights)
 
 
 def _defuse(folder: int) -> None:

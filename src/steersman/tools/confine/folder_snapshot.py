@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from steersman.tools.confine.enforcement import Guard, restore_guards
+from steersman.tools.confine.enforcement import Guard, give_rights, open_in_place, restore_guards
 
 MAX_FOLDERS = 20_000
 
@@ -66,7 +66,7 @@ class FolderSnapshot:
             folder = known.get(path)
             if folder is None or folder.stamp != stamp:
                 if after_command and stat.st_mode & _OPEN != _OPEN:
-                    _open_folder(path, stat.st_mode | _OPEN)
+                    open_folder(path)
                 folder = self._read(path, stamp)
             fresh[path] = folder
             waiting.extend(folder.folders)
@@ -98,11 +98,18 @@ class FolderSnapshot:
         return _Folder(stamp if now - stamp[1] > _SETTLED_NS else None, folders, found)
 
 
-def _open_folder(path: str, mode: int) -> None:
+def open_folder(path: str) -> None:
+    """Let the owner of a folder list and enter it; not where the path leads through a link."""
     try:
-        os.chmod(path, mode & 0o7777)
+        place = open_in_place(path)
+    except OSError:
+        return  # deleted, or replaced by a link to a folder that is not ours to open
+    try:
+        give_rights(place, _OPEN)
     except OSError:
         pass  # of another user
+    finally:
+        os.close(place)
 
 
 def set_aside(paths: Iterable[str]) -> list[str]:

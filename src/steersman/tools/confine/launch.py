@@ -72,6 +72,8 @@ UNCONFINED: Mapping[str, Any] = {
     "landlock": None,
     "seccomp": b"",
     "seccomp_file": b"",
+    "in_place": [],
+    "by_descriptor": False,
     "wrapped": False,
     "guarded": (),
     "held": (),

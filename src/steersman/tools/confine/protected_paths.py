@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ Git: TypeAlias = Literal["read-only", "read-write"]
 GIT: tuple[Git, ...] = get_args(Git)
 
 _MAX_POINTER_BYTES = 4_096
+_MAX_LINKS = 40
 _NAMES = (".steersman", ".mcp.json")
 # What git runs, or reads to find out what to run. Protected even where the repository can be written.
 _SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
@@ -254,6 +256,10 @@ class SandboxPaths:
     devices: tuple[str, ...] = _DEVICES
     protected: ProtectedPaths = field(default_factory=ProtectedPaths)
 
+    def list_real(self) -> list[str]:
+        """List the paths that are mounted or held, which are real: where one leads through a link, it was replaced."""
+        return [*self.writable, *(path for path, _ in self.protected.pinned), *self.protected.held]
+
 
 def find_sandbox_paths(
     root: str,
@@ -272,20 +278,16 @@ def find_sandbox_paths(
     them. `nested` are the protected names below the root's own; `None` searches for them.
     """
     java = map(str, Path("/etc").glob("java-*"))
-    read = (
-        *_SYSTEM.split(),
-        *(f"/etc/{name}" for name in _CONFIGURATION.split()),
-        *java,
-        *_find_program_folders(environment),
-        *readable,
-    )
+    system = (*_SYSTEM.split(), *(f"/etc/{name}" for name in _CONFIGURATION.split()), *java)
+    write = _drop_inner(path for path in (root, *scratch, *writable) if os.path.exists(path))
+    # A folder of PATH in the workspace can be read anyway, and a command may have made it a link to anywhere.
+    more = (path for path in (*_find_program_folders(environment), *readable) if not leads_through(path, write))
     if nested is None:
         nested = select_nested(root, FolderSnapshot(root).refresh(), git)
     allowed = [os.path.realpath(path) for path in writable]
-    write = (root, *scratch, *writable)
     return SandboxPaths(
-        tuple(sorted({path for path in read if os.path.exists(path)})),
-        tuple(dict.fromkeys(path for path in write if os.path.exists(path))),
+        tuple(sorted({path for path in (*system, *more) if os.path.exists(path)})),
+        write,
         tuple(path for path in _DEVICES if os.path.exists(path)),
         protect_paths(root, nested=nested, own=own, allowed=allowed, git=git),
     )
@@ -299,6 +301,34 @@ def _find_program_folders(environment: Mapping[str, str]) -> list[str]:
     homes = {os.path.realpath(path) for path in (home, "/home", "/root", "/Users")}
     narrow = [path for path in found if os.path.isabs(path) and not _contains_any(os.path.realpath(path), homes)]
     return [*narrow, *(os.path.join(home, name) for name in _TOOLCHAINS.split() if os.path.isabs(home))]
+
+
+def _drop_inner(paths: Iterable[str]) -> tuple[str, ...]:
+    """Drop the folders that are in another one: a mount of their own adds nothing, and a command can move them."""
+    found = tuple(dict.fromkeys(paths))
+    return tuple(path for path in found if not any(is_beneath(other, path) for other in found))
+
+
+def leads_through(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path leads through one of these folders, which are real paths, or through a link in one of them."""
+    roots = tuple(folders)
+    here, names, links = os.sep, deque(path.split(os.sep)), 0
+    while names:
+        name = names.popleft()
+        step = os.path.dirname(here) if name == os.pardir else os.path.join(here, name).rstrip(os.sep) or os.sep
+        try:
+            target = os.readlink(step) if name not in ("", os.curdir, os.pardir) else None
+        except OSError:
+            target = None  # no link, or nothing
+        if target is not None:
+            links += 1
+            names.extendleft(reversed(target.split(os.sep)))
+            here = os.sep if os.path.isabs(target) else here
+        elif name != os.curdir:
+            here = step
+        if links > _MAX_LINKS or any(here == root or is_beneath(root, here) for root in roots):
+            return True
+    return False
 
 
 def _contains_any(folder: str, paths: Iterable[str]) -> bool:

@@ -10,6 +10,7 @@ import os
 import select
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,10 @@ _OPEN_GIT = "git repositories, .steersman, .mcp.json and the Python we run from 
 _ATTRIBUTES = "permissions, owners and times of files outside can be changed where the user may do that"
 _SIGNALS = "processes of the same user outside can be signalled"
 _LISTED = "names and command lines of other processes can be seen"
+_SIDE_BY_SIDE = (
+    "commands that run at the same time in one workspace, or in workspaces inside each other, may reach files outside: "
+    "this bubblewrap has no --bind-fd, which version 0.10 has"
+)
 _LIMITS = "processor time, memory and disk space are not limited"
 
 
@@ -101,6 +106,7 @@ class Confinement:
         if self.kind == "off":
             return common
         common["guarded"] = where.protected.guarded
+        common["in_place"] = where.list_real()
         match self.kind:
             case "bubblewrap":
                 return {**common, **_plan_bubblewrap(argv, cwd, where, allow_network=allow_network)}
@@ -140,7 +146,15 @@ def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allo
     )
     # Bubblewrap enters the workspace itself, so it starts in the root folder.
     held = list(where.protected.held)
-    return {"argv": line, "cwd": "/", "seccomp_file": filtered, "wrapped": True, "held": held}
+    by_descriptor = _binds_descriptors()
+    return {
+        "argv": line,
+        "cwd": "/",
+        "seccomp_file": filtered,
+        "by_descriptor": by_descriptor,
+        "wrapped": True,
+        "held": held,
+    }
 
 
 def _is_shared_by_group(where: SandboxPaths) -> bool:
@@ -181,7 +195,7 @@ def _probe_bubblewrap() -> Confinement:
         "bubblewrap",
         "Bubblewrap is installed and works.",
         (_FILES, _NETWORK, *((_UNIX, _SETUID) if filtered else (_HIDDEN,)), _PROCESSES, _PRIVILEGES, _GIT),
-        (_NEW_GIT, *(() if filtered else (_UNFILTERED,)), _LIMITS),
+        (_NEW_GIT, *(() if filtered else (_UNFILTERED,)), *(() if _binds_descriptors() else (_SIDE_BY_SIDE,)), _LIMITS),
     )
     trouble = _try_sandbox(works)
     return Confinement("none", f"Bubblewrap is installed and does not work: {trouble}.") if trouble else works
@@ -260,6 +274,23 @@ def _run_trial(plan: Mapping[str, Any]) -> str:
 def find_bubblewrap() -> str | None:
     """Find bubblewrap in the folders of the system, where no project can put its own."""
     return shutil.which("bwrap", path=DEFAULT_PATH)
+
+
+@functools.cache
+def _binds_descriptors() -> bool:
+    """Whether bubblewrap binds file descriptors, and so refuses a folder that is exchanged while it works."""
+    try:
+        done = subprocess.run(
+            [find_bubblewrap() or "bwrap", "--help"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={"PATH": DEFAULT_PATH},
+            timeout=_TRIAL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return b"--ro-bind-fd" in done.stdout + done.stderr
 
 
 def build_bubblewrap_command(

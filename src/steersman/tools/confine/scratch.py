@@ -12,6 +12,8 @@ import threading
 import weakref
 from pathlib import Path
 
+from steersman.tools.confine.enforcement import give_rights, open_in_place
+
 _PREFIX = "steersman-"
 _LOCK = "lock"
 
@@ -84,11 +86,17 @@ def delete_tree(path: str) -> None:
         waiting = [path]
         for folder in waiting:
             try:
-                os.chmod(folder, 0o700)
+                place = open_in_place(folder)
+            except OSError:
+                continue  # deleted meanwhile, or replaced by a link
+            try:
+                give_rights(place, 0o700)
                 with os.scandir(folder) as entries:
                     waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
             except OSError:
                 continue  # of another user
+            finally:
+                os.close(place)
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 INET, INET6, NETLINK = 2, 10, 16
-_UNIX, _DATAGRAM = 1, 2
+_UNIX, _STREAM, _SEQUENCED = 1, 1, 5
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _NOT_PERMITTED, _NOT_THERE = 0x7FFF0000, 0x00050000 | 1, 0x00050000 | 38
 _NUMBER, _ARCHITECTURE, _FIRST, _SECOND, _THIRD, _FOURTH = 0, 4, 16, 24, 32, 40  # offsets in `struct seccomp_data`
+_UPPER = 4  # from there to the upper half of an argument, on little-endian processors
 _OPENAT2, _FCHMODAT2 = 437, 452
 _CREATES = 0o100 | 0o20000000  # O_CREAT, O_TMPFILE: without them, `open` ignores its mode
 _SETUID, _SETGID = 0o4000, 0o2000
@@ -32,6 +33,7 @@ class _Machine(NamedTuple):
     clone: int
     clone3: int
     ioctl: int
+    prlimit: int
     socket: int
     socketpair: int
     unshare: int
@@ -51,15 +53,16 @@ _MACHINES = {
         clone=56,
         clone3=435,
         ioctl=16,
+        prlimit=302,
         socket=41,
         socketpair=53,
         unshare=272,
-        # modify_ldt pivot_root acct settimeofday mount umount2 swapon swapoff reboot sethostname setdomainname iopl
-        # ioperm init_module delete_module quotactl lookup_dcookie clock_settime kexec_load add_key request_key keyctl
-        # perf_event_open open_by_handle_at setns finit_module kexec_file_load bpf userfaultfd
+        # syslog modify_ldt pivot_root acct settimeofday mount umount2 swapon swapoff reboot sethostname setdomainname
+        # iopl ioperm init_module delete_module quotactl lookup_dcookie clock_settime kexec_load add_key request_key
+        # keyctl perf_event_open open_by_handle_at setns finit_module kexec_file_load bpf userfaultfd
         denied=(
-            154, 155, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 212, 227, 246, 248, 249,
-            250, 298, 304, 308, 313, 320, 321, 323,
+            103, 154, 155, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 212, 227, 246, 248,
+            249, 250, 298, 304, 308, 313, 320, 321, 323,
         ),
         opening=((2, _SECOND, _THIRD), (257, _THIRD, _FOURTH)),  # open openat
         making=((85, _SECOND), (133, _SECOND), (259, _THIRD)),  # creat mknod mknodat
@@ -71,15 +74,16 @@ _MACHINES = {
         clone=220,
         clone3=435,
         ioctl=29,
+        prlimit=261,
         socket=198,
         socketpair=199,
         unshare=97,
         # lookup_dcookie umount2 mount pivot_root quotactl acct kexec_load init_module delete_module clock_settime
-        # reboot sethostname setdomainname settimeofday add_key request_key keyctl swapon swapoff perf_event_open
-        # open_by_handle_at setns finit_module bpf userfaultfd kexec_file_load
+        # reboot sethostname setdomainname settimeofday syslog add_key request_key keyctl swapon swapoff
+        # perf_event_open open_by_handle_at setns finit_module bpf userfaultfd kexec_file_load
         denied=(
-            18, 39, 40, 41, 60, 89, 104, 105, 106, 112, 142, 161, 162, 170, 217, 218, 219, 224, 225, 241, 265, 268, 273,
-            280, 282, 294,
+            18, 39, 40, 41, 60, 89, 104, 105, 106, 112, 116, 142, 161, 162, 170, 217, 218, 219, 224, 225, 241, 265, 268,
+            273, 280, 282, 294,
         ),
         opening=((56, _THIRD, _FOURTH),),
         making=((33, _THIRD),),
@@ -120,6 +124,7 @@ def build_filter(families: Iterable[int], *, setgid: bool = False, machine: str 
         steps += _filter_call(number, [(_LOAD, 0, 0, _FIRST), *_return_if(_ANY_BIT, _NEW_NAMESPACE, _NOT_PERMITTED)])
     terminal = [step for request in _TYPE_INTO_TERMINAL for step in _return_if(_EQUAL, request, _NOT_PERMITTED)]
     steps += _filter_call(known.ioctl, [(_LOAD, 0, 0, _SECOND), *terminal])
+    steps += _filter_call(known.prlimit, _check_prlimit())
     steps += _check_modes(known, setgid=setgid)
     allowed = [step for family in families for step in _return_if(_EQUAL, family, _ALLOW)]
     steps += _filter_call(known.socket, [(_LOAD, 0, 0, _FIRST), *allowed, (_RETURN, 0, 0, _NOT_PERMITTED)])
@@ -152,13 +157,30 @@ def _check_modes(known: _Machine, *, setgid: bool) -> list[_Step]:
     return steps
 
 
+def _check_prlimit() -> list[_Step]:
+    """Deny to set the limits of another process: without processor time or open files, our supervisor would end.
+
+    A process sets its own under the id 0. Reading limits is allowed: there is no pointer to new ones then.
+    """
+    return [
+        (_LOAD, 0, 0, _FIRST),
+        *_return_if(_EQUAL, 0, _ALLOW),
+        (_LOAD, 0, 0, _THIRD),
+        (_EQUAL, 0, 3, 0),
+        (_LOAD, 0, 0, _THIRD + _UPPER),
+        *_return_if(_EQUAL, 0, _ALLOW),
+        (_RETURN, 0, 0, _NOT_PERMITTED),
+    ]
+
+
 def _check_socketpair() -> list[_Step]:
-    """Allow Unix stream pairs only: a datagram socket could be connected to another address later."""
+    """Allow connected Unix pairs only: a datagram socket, which SOCK_RAW makes too, could be sent to any address."""
     return [
         (_LOAD, 0, 0, _FIRST),
         (_EQUAL, 1, 0, _UNIX),
         (_RETURN, 0, 0, _NOT_PERMITTED),
         (_LOAD, 0, 0, _SECOND),
         (_AND, 0, 0, 0xF),
-        *_return_if(_EQUAL, _DATAGRAM, _NOT_PERMITTED),
+        *[step for kind in (_STREAM, _SEQUENCED) for step in _return_if(_EQUAL, kind, _ALLOW)],
+        (_RETURN, 0, 0, _NOT_PERMITTED),
     ]
