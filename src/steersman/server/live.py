@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,7 +19,7 @@ from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
 from steersman.server.hub import Hub
-from steersman.server.outline import RECEIPT, Outline
+from steersman.server.outline import RECEIPT, REFUSED, Outline
 from steersman.session.session import Session
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
@@ -30,6 +31,7 @@ from steersman.types.wire import encode
 Status: TypeAlias = Literal["idle", "running", "waiting"]
 Receipt: TypeAlias = dict[str, str]
 Approvals: TypeAlias = Literal["wait", "deny"]
+ResultT = TypeVar("ResultT")
 
 _log = logging.getLogger("steersman.server")
 
@@ -43,6 +45,8 @@ class LiveSession:
         self.hub = hub
         self.agent_name = outline.agent
         self.draining = False
+        self._starting = asyncio.Lock()
+        self._starts: set[asyncio.Task[Any]] = set()
         # What fronts keep beside an open session, by name.
         self.beside: dict[str, Any] = {}
         self._outline = outline
@@ -78,6 +82,25 @@ class LiveSession:
         run = self.agent.current_run
         if self._task is not None and (run is None or run.ending.is_closing):
             await asyncio.wait([self._task])
+
+    async def start_alone(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Do something that starts a run, while no other front does in this session.
+
+        It is done to its end even if the client leaves in the middle, so that a note has its run.
+        """
+        task = asyncio.get_running_loop().create_task(self._start_alone(work))
+        self._starts.add(task)
+        task.add_done_callback(self._forget_start)
+        return await asyncio.shield(task)
+
+    async def _start_alone(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        async with self._starting:
+            return await work()
+
+    def _forget_start(self, task: asyncio.Task[Any]) -> None:
+        self._starts.discard(task)
+        if not task.cancelled():
+            task.exception()  # the client that it was meant for may be gone
 
     # Speaking
 
@@ -271,11 +294,18 @@ class LiveSession:
         """All notes and receipts by their keys, the oldest first."""
         return self._outline.receipts
 
-    def add_note(self, key: str, fields: Mapping[str, Any]) -> None:
-        """Note something in the log under a key, to be found after a restart as well."""
+    @contextmanager
+    def note(self, key: str, fields: Mapping[str, Any]) -> Generator[None]:
+        """Note something in the log under a key, to be found after a restart as well; taken back if it fails."""
         note = {"status": "accepted", **fields, "key": key}
         self._outline.receipts[key] = note
         self.session.recorder.add(RECEIPT, note)
+        try:
+            yield
+        except Exception:
+            del self._outline.receipts[key]
+            self.session.recorder.add(RECEIPT, {"key": key, "status": REFUSED})
+            raise
 
     def _find_known(self, key: str | None) -> Receipt | None:
         if key is None:

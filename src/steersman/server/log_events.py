@@ -88,6 +88,13 @@ class RunSpans:
                 return start
         return None
 
+    def find_last(self) -> tuple[int, str]:
+        """The record that the last run began with, and its id; 0 and an empty id if there was none."""
+        for start, id in zip(reversed(self._starts), reversed(self._ids), strict=True):
+            if id:
+                return start, id
+        return 0, ""
+
     def find(self, seq: int) -> str:
         """The id of the run that a record belongs to; empty between runs."""
         at = bisect_right(self._starts, seq) - 1

@@ -15,6 +15,8 @@ SERVED = "served"
 """The type of the record that says which agent a session was made for."""
 RECEIPT = "receipt"
 """The type of the record of an answered request that had an idempotency key."""
+REFUSED = "refused"
+"""The status of a receipt that takes back the one before it: what it was for could not begin."""
 
 _MARKS = tuple(f'"{name}"'.encode() for name in ("approval_requested", "approval_resolved", SERVED, RECEIPT))
 
@@ -44,6 +46,8 @@ class Outline:
                 self.resolved.add(str(fields.get("approval_id")))
             case "served":
                 self.agent = str(fields.get("agent", ""))
+            case "receipt" if fields.get("status") == REFUSED:
+                self.receipts.pop(str(fields.get("key")), None)
             case "receipt":
                 self.receipts[str(fields.get("key"))] = fields
             case _:

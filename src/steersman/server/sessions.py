@@ -83,12 +83,18 @@ class Sessions:
 
     async def open_named(self, user: str | None, name: str, agent: str | None = None) -> LiveSession:
         """The session that a client calls by a name of its own; a new one, of the first agent, if there is none."""
-        id = name if is_session_id(name) and _belongs_to(name, user) else f"{_make_prefix(user)}{_make_id(name)}"
-        try:
-            return await self.open(user, id)
-        except SessionNotFound:
-            handle = await asyncio.to_thread(self.store.create, id)
-            return await self._open(id, handle, next(iter(self.agents)) if agent is None else agent)
+        id = _find_id(name, user)
+        # Two requests may name a new session at the same time.
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            if (live := self.live.get(id)) is not None:
+                return live
+            made_for: str | None = None
+            try:
+                handle = await asyncio.to_thread(self.store.open, id)
+            except SessionNotFound:
+                handle = await asyncio.to_thread(self.store.create, id)
+                made_for = next(iter(self.agents)) if agent is None else agent
+            return await self._open(id, handle, made_for)
 
     async def find_hub(self, user: str | None, id: str) -> Hub:
         """The events of a session; another program may be writing to it."""
@@ -276,11 +282,14 @@ def _make_prefix(user: str | None) -> str:
     return "" if user is None else f"u{hashlib.sha256(user.encode()).hexdigest()[:16]}."
 
 
-def _make_id(name: str) -> str:
-    """An id for a name: the name itself, if it can be one."""
-    if is_session_id(name) and _OWNER.match(name) is None:
+def _find_id(name: str, user: str | None) -> str:
+    """The id of the session that a user calls by a name: the name itself, if it can be one."""
+    if is_session_id(name) and _belongs_to(name, user):
         return name
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    id = f"{_make_prefix(user)}{name}"
+    if is_session_id(id) and _OWNER.match(name) is None:
+        return id
+    return f"{_make_prefix(user)}{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 def _belongs_to(id: str, user: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -211,6 +212,84 @@ async def test_the_same_message_counts_once() -> None:
         message = say("Go.")
         first, again = [(await ask(client, "SendMessage", message=message))["result"]["task"] for _ in range(2)]
     assert first == again
+
+
+async def test_an_answer_is_for_its_own_task_alone() -> None:
+    """S7: a yes to a task that has ended must not approve what another one asks."""
+    async with run_server(make_agent("One.", answer(call("deploy", target="live")), "Done.")) as client:
+        old = (await ask(client, "SendMessage", message=say("First.", contextId="c")))["result"]["task"]
+        new = (await ask(client, "SendMessage", message=say("Second.", contextId="c")))["result"]["task"]
+        refused = await ask(client, "SendMessage", message=say("yes", taskId=old["id"]))
+        elsewhere = await ask(client, "SendMessage", message=say("yes", taskId=new["id"], contextId="other"))
+        shown = [(await ask(client, "GetTask", id=task["id"]))["result"] for task in (old, new)]
+    assert refused["error"]["code"] == -32004
+    assert elsewhere["error"]["code"] == -32602
+    assert [task["status"]["state"] for task in shown] == ["TASK_STATE_COMPLETED", "TASK_STATE_INPUT_REQUIRED"]
+    assert [one["parts"][0]["text"] for one in shown[0]["artifacts"]] == ["One."]
+
+
+async def test_an_answer_that_is_sent_again_answers_no_other_question() -> None:
+    """S5: sent twice, it counts once."""
+    script = (answer(call("deploy", target="one")), answer(call("deploy", target="two")), "Done.")
+    async with run_server(make_agent(*script)) as client:
+        task = (await ask(client, "SendMessage", message=say("Go.", contextId="c")))["result"]["task"]
+        yes = say("yes", taskId=task["id"], contextId="c")
+        first = (await ask(client, "SendMessage", message=yes))["result"]["task"]
+        again = (await ask(client, "SendMessage", message=yes))["result"]["task"]
+    assert again["status"] == first["status"]
+    assert again["status"]["message"]["parts"][1]["data"]["arguments"] == {"target": "two"}
+
+
+async def test_a_task_that_was_cut_stays_failed_when_another_one_follows(tmp_path: Path) -> None:
+    """server.md 5: a task is a run; what a later one says is not its own."""
+    gate, store = Gate(), tmp_path / "sessions.db"
+    async with run_server(
+        make_agent(answer("Working.", call("wait")), tools=[gate.make_tool()]), store=store
+    ) as client:
+        message = say("First.", contextId="c")
+        body = {"message": message, "configuration": {"returnImmediately": True}}
+        id = (await ask(client, "SendMessage", **body))["result"]["task"]["id"]
+        await gate.reached.wait()
+    script = ("Second answer.", answer(call("deploy", target="live")))
+    async with run_server(make_agent(*script), store=store) as client:
+        await ask(client, "SendMessage", message=say("Second.", contextId="c"))
+        after_answer = (await ask(client, "GetTask", id=id))["result"]
+        await ask(client, "SendMessage", message=say("Third.", contextId="c"))
+        after_question = (await ask(client, "GetTask", id=id))["result"]
+    for task in (after_answer, after_question):
+        assert task["status"]["state"] == "TASK_STATE_FAILED"
+        assert [one["parts"][0]["text"] for one in task["artifacts"]] == ["Working."]
+
+
+async def test_a_message_that_is_refused_is_no_task(tmp_path: Path) -> None:
+    gate = Gate()
+    agent = make_agent(answer("Hm.", call("wait")), "Done.", tools=[gate.make_tool()])
+    async with run_server(agent, store=tmp_path / "sessions.db") as client:
+        sent = [ask(client, "SendMessage", message=say(text, contextId="c")) for text in ("One.", "Two.", " ")]
+        waiting = [asyncio.create_task(one) for one in sent]
+        while sum(task.done() for task in waiting) < 2:
+            await asyncio.wait([task for task in waiting if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+        gate.opened.set()
+        answers = [await task for task in waiting]
+        listed = (await ask(client, "ListTasks", contextId="c"))["result"]["tasks"]
+    assert sorted("result" in one for one in answers) == [False, False, True]
+    assert [task["id"] for task in listed] == [one["result"]["task"]["id"] for one in answers if "result" in one]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b"{", -32700), (b"[]", -32600), (b'{"jsonrpc":"2.0","id":{},"method":"GetTask"}', -32600),
+     (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[]}', -32602),
+     (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"x","historyLength":-1}}', -32602),
+     (b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"","parts":[]}}}', -32602)],
+)  # fmt: skip
+async def test_what_is_malformed_gets_an_error_of_json_rpc(body: bytes, code: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    async with run_server() as client:
+        headers["Authorization"] = f"Bearer {client.token}"
+        async with client.http.post(f"{client.url}/a2a", data=body, headers=headers) as response:
+            found = await response.json()
+    assert found["error"]["code"] == code
 
 
 async def test_a_failed_run_is_a_failed_task() -> None:

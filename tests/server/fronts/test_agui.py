@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
-from steersman.testing import answer, call, error, thinking
+from steersman import Agent
+from steersman.server.fronts.agui import Translator
+from steersman.testing import ScriptedModel, answer, call, error, thinking
 
 pytestmark = pytest.mark.real_time
 Frame = dict[str, Any]
@@ -69,6 +73,10 @@ def check_frames(frames: list[Frame]) -> None:
                 assert opened.get(span), f"{kind} without a beginning"
                 opened[span] = False
     assert not any(opened.values()), "a span is still open at the end"
+
+
+def join_text(frames: list[Frame]) -> str:
+    return "".join(frame["delta"] for frame in frames if frame["type"] == "TEXT_MESSAGE_CONTENT")
 
 
 async def test_text_thinking_and_a_tool_become_spans() -> None:
@@ -154,6 +162,136 @@ async def test_a_client_that_leaves_can_come_back_to_its_run() -> None:
     check_frames(seen)
     texts = [frame["delta"] for frame in seen if frame["type"] == "TEXT_MESSAGE_CONTENT"]
     assert "".join(texts) == "Before. After."
+
+
+async def test_a_message_whose_run_failed_is_not_said_again() -> None:
+    """server.md 5: the log is the only truth. After a failure the client's messages are next to each other."""
+    script = ScriptedModel(error("authentication"), "Fine.", "And more.")
+    async with run_server(lambda: Agent(script.model)) as client:
+        await read_frames(client, {"runId": name_run(), "messages": [user("m1", "First")]})
+        shown = await read_frames(client, {"runId": name_run(), "messages": [user("m1", "First")]})
+        known = shown[1]["messages"]
+        await read_frames(client, {"runId": name_run(), "messages": known})
+        await read_frames(client, {"runId": name_run(), "messages": [user("m1", "First"), user("m2", "Second")]})
+        await read_frames(
+            client, {"runId": name_run(), "messages": [*known, user("m2", "Second"), user("m3", "Third")]}
+        )
+    said = [[one.text for one in request.messages if one.role == "user"] for request, _ in script.requests]
+    assert said == [["First"], ["First", "Second"], ["First", "Second", "Third"]]
+
+
+async def test_a_request_that_is_sent_again_hears_how_its_run_ended() -> None:
+    body = {"runId": name_run(), "messages": [user("m1", "Go.")]}
+    async with run_server(make_agent(error("authentication"))) as client:
+        first = await read_frames(client, body)
+        again = await read_frames(client, body)
+    assert [frame["type"] for frame in again] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_ERROR"]
+    assert again[-1] == first[-1]
+
+
+async def test_a_run_that_was_cut_is_told_as_interrupted(tmp_path: Path) -> None:
+    gate, body = Gate(), {"runId": name_run(), "messages": [user("m1", "Go.")]}
+    script = answer("Let me see. ", call("wait"))
+    async with run_server(make_agent(script, tools=[gate.make_tool()]), store=tmp_path / "sessions.db") as client:
+        reading = asyncio.create_task(read_frames(client, body))
+        await gate.reached.wait()
+    await asyncio.wait([reading])
+    assert reading.exception() is not None or reading.result()[-1]["code"] == "stopped"
+    async with run_server(make_agent("Later."), store=tmp_path / "sessions.db") as client:
+        again = await read_frames(client, body)
+        check_frames(await read_frames(client, {"runId": name_run(), "messages": [user("m2", "Go on.")]}))
+    assert [frame["type"] for frame in again] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_ERROR"]
+    assert again[-1]["code"] == "interrupted"
+
+
+async def test_a_client_that_comes_back_gets_each_message_once() -> None:
+    """The snapshot ends where the run begins, and the rest is told."""
+    gate = Gate()
+    script = (answer("Let me see. ", call("wait")), "Done.")
+    body = {"runId": name_run(), "messages": [user("m1", "Go.")]}
+    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+        task = asyncio.create_task(read_frames(client, body))
+        await gate.reached.wait()
+        again = stream_frames(client, body)
+        frames = [await anext(again) for _ in range(3)]
+        gate.opened.set()
+        frames += [frame async for frame in again]
+        await task
+    check_frames(frames)
+    assert [one["content"] for one in frames[1]["messages"]] == ["Go."]
+    assert join_text(frames) == "Let me see. Done."
+    assert [frame["content"] for frame in frames if frame["type"] == "TOOL_CALL_RESULT"] == ["waited"]
+
+
+def say_text(text: str) -> Frame:
+    return {"role": "assistant", "stop_reason": "stop", "content": [{"type": "text", "text": text}]}
+
+
+START: Frame = {"type": "message_start", "loop_id": "run", "message": {"role": "assistant"}}
+PIECE: Frame = {
+    "type": "message_update",
+    "loop_id": "run",
+    "delta": {"type": "text_delta", "content_index": 0, "delta": "Hel"},
+}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[], [START], [START, PIECE], [{"type": "snapshot", "loop_id": "run", "message": say_text("Hell")}],
+     [START, PIECE, {"type": "snapshot", "loop_id": "run", "message": say_text("Hell")}]],
+)  # fmt: skip
+def test_a_reader_that_falls_behind_gets_the_whole_answer_once(events: list[Frame]) -> None:
+    """S4: it gets joined pieces, then a snapshot; an answer that has ended meanwhile may come as its record alone."""
+    translator = Translator("thread", "run")
+    ended: Frame = {"type": "message_end", "loop_id": "run", "entry_id": "e1", "message": say_text("Hello.")}
+    end: Frame = {"type": "agent_end", "end_reason": "done"}
+    frames = [*translator.start(), *(frame for event in [*events, ended, end] for frame in translator.translate(event))]
+    check_frames(frames)
+    assert join_text(frames) == "Hello."
+    assert len({frame["messageId"] for frame in frames if "messageId" in frame}) == 1
+
+
+@pytest.mark.parametrize("content", ["", "  ", []])
+async def test_an_empty_message_is_refused_before_the_stream_begins(content: Any) -> None:
+    message = {"id": "m1", "role": "user", "content": content}
+    async with run_server() as client:
+        assert await read_frames(client, {"runId": name_run(), "messages": [message]}, 422) == []
+        frames = await read_frames(client, {"runId": name_run(), "messages": [user("m2", "Go.")]})
+    check_frames(frames)
+
+
+async def test_the_same_request_twice_at_once_in_a_new_thread_is_one_run(tmp_path: Path) -> None:
+    """S5, for a thread that neither request has found."""
+    script = ScriptedModel("Fine.", "Not again.")
+    body = {"runId": name_run(), "messages": [user("m1", "Go.")]}
+    store = tmp_path / "sessions.db"
+    async with run_server(lambda: Agent(script.model), store=store) as client, asyncio.TaskGroup() as group:
+        reading = [group.create_task(read_frames(client, body)) for _ in range(3)]
+    for task in reading:
+        check_frames(task.result())
+    assert script.asked == 1
+
+
+async def test_answering_one_of_two_questions_tells_the_other_one() -> None:
+    calls = answer(call("deploy", target="one"), call("deploy", target="two"))
+    async with run_server(make_agent(calls, "Done.")) as client:
+        first = await read_frames(client, {"runId": name_run(), "messages": [user("m1", "Go.")]})
+        one, two = (entry["id"] for entry in first[-1]["outcome"]["interrupts"])
+        yes = {"status": "resolved", "payload": {"approved": True}}
+        second = await read_frames(client, {"runId": name_run(), "resume": [{"interruptId": one, **yes}]})
+        third = await read_frames(client, {"runId": name_run(), "resume": [{"interruptId": two, **yes}]})
+    assert [entry["id"] for entry in second[-1]["outcome"]["interrupts"]] == [two]
+    assert third[-1]["outcome"] == {"type": "success"}
+
+
+async def test_only_a_clear_yes_approves() -> None:
+    async with run_server() as client:
+        first = await read_frames(client, {"runId": name_run(), "messages": [user("m1", "Go.")]})
+        (asked,) = first[-1]["outcome"]["interrupts"]
+        entry = {"interruptId": asked["id"], "status": "resolved", "payload": {"approved": 1}}
+        frames = await read_frames(client, {"runId": name_run(), "resume": [entry]})
+    (result,) = [frame["content"] for frame in frames if frame["type"] == "TOOL_CALL_RESULT"]
+    assert result.startswith("Denied")
 
 
 async def test_an_answer_to_a_question_never_asked_is_not_found() -> None:

@@ -14,7 +14,8 @@ from tests.server.fronts.plays import Play, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent
 
-from steersman.testing import answer, call, cut, error, thinking
+from steersman import Agent
+from steersman.testing import ScriptedModel, answer, call, cut, error, thinking
 
 pytestmark = pytest.mark.real_time
 Frame = dict[str, Any]
@@ -113,6 +114,23 @@ async def test_a_tool_of_the_client_goes_on_in_the_run_that_waits() -> None:
     # The run is over, so the same messages are the beginning of a fresh session.
     assert len(more["sessions"]) == 2
     assert again.choices[0].finish_reason == "stop" or again.choices[0].message.tool_calls
+
+
+async def test_results_that_are_sent_again_under_one_key_count_once() -> None:
+    """S5: also where they go on with a run that waits."""
+    script = ScriptedModel(answer(call("get_weather", city="Rome")), "It rains.", "Not again.")
+    async with run_server(lambda: Agent(script.model)) as client:
+        sdk = make_sdk(client)
+        first = await sdk.chat.completions.create(model="default", messages=[user("Weather?")], tools=[WEATHER])
+        [asked] = first.choices[0].message.tool_calls or []
+        result: Any = {"role": "tool", "tool_call_id": asked.id, "content": "rain"}
+        messages: Any = [user("Weather?"), first.choices[0].message.to_dict(), result]
+        create: Any = sdk.chat.completions.create
+        sent = {"messages": messages, "tools": [WEATHER], "extra_headers": {"Idempotency-Key": "key-1"}}
+        found: list[Any] = [await create(model="default", **sent) for _ in range(2)]
+    assert [one.choices[0].message.content for one in found] == ["It rains.", "It rains."]
+    assert found[0].to_dict() == found[1].to_dict()
+    assert script.asked == 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

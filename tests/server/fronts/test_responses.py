@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer
 
-from steersman.testing import answer, call, cut, error, thinking
+from steersman import Agent
+from steersman.testing import ScriptedModel, answer, call, cut, error, thinking
 
 pytestmark = pytest.mark.real_time
 Frame = dict[str, Any]
@@ -323,6 +326,45 @@ async def test_the_same_key_counts_once() -> None:
     assert first.id == again.id
     assert again.output_text == "One."
     assert len(sessions["sessions"]) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"conversation": "new"}])
+async def test_the_same_key_at_once_is_one_response(tmp_path: Path, options: Any) -> None:
+    """S5, for a session that neither request has found."""
+    script = ScriptedModel("One.", "Not again.")
+    async with run_server(lambda: Agent(script.model), store=tmp_path / "sessions.db") as client:
+        create: Any = make_sdk(client).responses.create
+        async with asyncio.TaskGroup() as group:
+            sent: list[Any] = [
+                group.create_task(create(input="Go.", extra_headers={"Idempotency-Key": "key-1"}, **options))
+                for _ in range(3)
+            ]
+    found = [task.result() for task in sent]
+    assert [one.output_text for one in found] == ["One."] * 3
+    assert script.asked == 1
+
+
+async def test_a_request_that_was_refused_can_be_sent_again_under_its_key(tmp_path: Path) -> None:
+    """Two requests at the same time: the one that is refused never gets the answer of the other."""
+    gate = Gate()
+    script = ScriptedModel(answer(call("wait")), "One.", "Two.")
+    agent = partial(Agent, script.model, tools=[gate.make_tool()])
+    async with run_server(agent, store=tmp_path / "sessions.db") as client:
+        sdk = make_sdk(client)
+        sent = [
+            asyncio.create_task(
+                sdk.responses.create(input=text, conversation="both", extra_headers={"Idempotency-Key": text})
+            )
+            for text in ("first", "second")
+        ]
+        (refused,), _ = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+        gate.opened.set()
+        await asyncio.wait(sent)
+        lost = ("first", "second")[sent.index(refused)]
+        again = await sdk.responses.create(input=lost, conversation="both", extra_headers={"Idempotency-Key": lost})
+    assert isinstance(refused.exception(), ConflictError)
+    assert again.output_text == "Two."
+    assert script.requests[-1][0].messages[-1].text == lost
 
 
 async def test_errors_have_the_shape_that_the_client_reads() -> None:

@@ -19,6 +19,8 @@ INPUT_REQUIRED: Final = "TASK_STATE_INPUT_REQUIRED"
 CANCELED: Final = "TASK_STATE_CANCELED"
 FAILED: Final = "TASK_STATE_FAILED"
 COMPLETED: Final = "TASK_STATE_COMPLETED"
+STOPPED: Final = "The server stopped in the middle of the run."
+"""What is told of a task whose run has no end."""
 
 _ENDS = {"done": COMPLETED, "terminated": COMPLETED, "stopped": COMPLETED, "aborted": CANCELED}
 _ROLES = {"user": "ROLE_USER", "assistant": "ROLE_AGENT"}
@@ -67,6 +69,8 @@ class Translator:
                 return [self._tell_tool(event)]
             case {"type": "agent_end"}:
                 return self._finish(event)
+            case {"type": "cut"}:
+                return self.fail(STOPPED)
             case _:
                 return []
 

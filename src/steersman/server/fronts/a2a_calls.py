@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from steersman.server.fronts.json_rpc import INVALID_PARAMS, RpcError
 
 ParamsT = TypeVar("ParamsT")
+Length: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel"):
@@ -18,15 +19,16 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel"):
 class Call(_Struct, frozen=True):
     """A request."""
 
-    method: str = ""
-    id: str | int | None = None
-    params: dict[str, Any] = {}
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: str | int | float | None = None
+    params: Any = None
 
 
 class Message(_Struct, frozen=True):
     """A message of the client."""
 
-    message_id: str
+    message_id: Annotated[str, msgspec.Meta(min_length=1)]
     parts: list[dict[str, Any]]
     context_id: str = ""
     task_id: str = ""
@@ -35,7 +37,7 @@ class Message(_Struct, frozen=True):
 class Configuration(_Struct, frozen=True):
     """How a client wants its answer."""
 
-    history_length: int | None = None
+    history_length: Length | None = None
     return_immediately: bool = False
 
 
@@ -50,7 +52,7 @@ class OfTask(_Struct, frozen=True):
     """The parameters of what is about one task."""
 
     id: str
-    history_length: int | None = None
+    history_length: Length | None = None
 
 
 class Listing(_Struct, frozen=True):
@@ -60,13 +62,13 @@ class Listing(_Struct, frozen=True):
     status: str | int = ""
     page_size: int | None = None
     page_token: str = ""
-    history_length: int | None = 0
+    history_length: Length | None = 0
     include_artifacts: bool = False
 
 
 def read_params(call: Call, kind: type[ParamsT]) -> ParamsT:
     """The parameters of a call."""
     try:
-        return msgspec.convert(call.params, kind)
+        return msgspec.convert({} if call.params is None else call.params, kind)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, f"The parameters are not as expected: {error}.") from error

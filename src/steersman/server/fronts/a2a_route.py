@@ -18,6 +18,7 @@ from aiohttp import web
 from steersman.server.fronts.a2a import (
     CANCELED,
     INPUT_REQUIRED,
+    STOPPED,
     Frame,
     Translator,
     read_answer,
@@ -26,7 +27,14 @@ from steersman.server.fronts.a2a import (
 from steersman.server.fronts.a2a_calls import Call, Listing, Message, OfTask, Send, read_params
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import Event, follow_events
-from steersman.server.fronts.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from steersman.server.fronts.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    RpcError,
+)
 from steersman.server.fronts.run_log import list_events
 from steersman.server.http.access import current_user
 from steersman.server.http.api import reply
@@ -41,7 +49,6 @@ CARD: Final = "/.well-known/agent-card.json"
 """Where the agent card is."""
 TASK_NOT_FOUND, NOT_CANCELABLE, NO_PUSH, UNSUPPORTED = -32001, -32002, -32003, -32004
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_STOPPED = "The server stopped in the middle of the run."
 _BEAT = 10.0
 # So many tasks are kept as they were told.
 _KEPT = 200
@@ -121,7 +128,13 @@ class A2AFront:
 
     async def respond(self, request: web.Request) -> web.StreamResponse:
         """Answer one call; errors are those of JSON-RPC."""
-        call = await read_body(request, Call)
+        try:
+            call = await read_body(request, Call)
+        except Problem as problem:
+            if problem.status not in (400, 422):
+                raise
+            code = PARSE_ERROR if problem.status == 400 else INVALID_REQUEST
+            return reply({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": problem.detail}})
         try:
             match call.method:
                 case "SendStreamingMessage":
@@ -162,26 +175,42 @@ class A2AFront:
         context = message.context_id or f"a2a-{_digest(message.message_id)}"
         live = await self._sessions.open_named(user, context)
         id = f"task_{_digest(message.message_id)}_{live.session.id}"
+        return await live.start_alone(partial(self._start, live, message, id))
+
+    async def _start(self, live: LiveSession, message: Message, id: str) -> Telling:
         if (note := live.find_note(id)) is not None:
             return await self._find(live, note)
+        await live.settle()
         if live.is_busy or list_questions(live):
             raise RpcError(UNSUPPORTED, "A task is going on in this context. Wait until it has ended, or answer it.")
         given = read_message(message.parts)
         await live.session.save()
         note = {"id": id, "after": live.hub.last_record, "context": message.context_id or live.session.id}
-        live.add_note(id, note)
-        return await self._tell(live, note, partial(live.prompt, given))
+        with live.note(id, note):
+            return await self._tell(live, note, partial(live.prompt, given))
 
     async def _send_to_task(self, message: Message) -> Telling:
         """Answer the question of a task, or steer its run."""
-        live, telling, note = await self._open(message.task_id)
-        if questions := list_questions(live):
+        live, _, note = await self._open(message.task_id)
+        if message.context_id not in ("", note["context"]):
+            raise RpcError(
+                INVALID_PARAMS, f"The task {message.task_id!r:.200} is of another context, {note['context']!r:.200}."
+            )
+        return await live.start_alone(partial(self._go_on, live, message))
+
+    async def _go_on(self, live: LiveSession, message: Message) -> Telling:
+        _, telling, note = await self._open(message.task_id)
+        key = f"a2a:{message.message_id}"
+        if live.is_known(key):
+            return telling  # sent again: it may be about a question that has come since
+        if telling.translator.state == INPUT_REQUIRED and (questions := list_questions(live)):
             approved, id = read_answer(message.parts), questions[0]["approval_id"]
             act = partial(live.approve if approved else live.deny, id, by="a2a")
-            return await self._tell(live, note, act, telling.translator)
+            with live.note(key, {"id": id}):
+                return await self._tell(live, note, act, telling.translator)
         if telling.is_over or not live.is_busy:
             raise RpcError(UNSUPPORTED, f"The task {message.task_id!r:.200} has ended. Send a message without its id.")
-        await live.steer(read_message(message.parts), key=f"a2a:{message.message_id}")
+        await live.steer(read_message(message.parts), key=key)
         return telling
 
     # Reading
@@ -266,7 +295,7 @@ class A2AFront:
         if not telling.is_over and live.is_busy:
             return await self._tell(live, note, None)
         if not telling.is_over:
-            telling.add(telling.translator.fail(_STOPPED))
+            telling.add(telling.translator.fail(STOPPED))
         return telling
 
     async def _tell(
@@ -299,7 +328,7 @@ class A2AFront:
             if telling.is_over:
                 break
         if not telling.is_over:
-            telling.add(telling.translator.fail(_STOPPED))
+            telling.add(telling.translator.fail(STOPPED))
         await events.aclose()
 
     def _check_questions(self, live: LiveSession, telling: Telling) -> None:

@@ -7,16 +7,21 @@ RUN_FINISHED and RUN_ERROR ends a stream, and what is open is closed before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from steersman.types.content import ImageContent, TextContent
-from steersman.types.messages import AgentMessage, UserMessage
+from steersman.types.messages import AgentMessage, UserMessage, require_content
 
 Frame: TypeAlias = dict[str, Any]
+Kind: TypeAlias = Literal["text", "thinking"]
+
+INTERRUPTED: Final = "The server stopped in the middle of this run. Continue it on the page, or send a new message."
+"""What is told of a run that has no end."""
+_DELTAS: dict[str, Kind] = {"text_delta": "text", "thinking_delta": "thinking"}
 
 
 class _Input(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,6 +43,15 @@ class Resume(_Input, frozen=True):
     status: Literal["resolved", "cancelled"]
     payload: Any = None
 
+    @property
+    def approves(self) -> bool:
+        """Whether the call may be made; what is not a clear yes is a no."""
+        match self.payload:
+            case True | {"approved": True}:
+                return self.status == "resolved"
+            case _:
+                return False
+
 
 class RunInput(_Input, frozen=True):
     """What a client sends to start a run, or to go on with one."""
@@ -49,20 +63,21 @@ class RunInput(_Input, frozen=True):
     tools: list[dict[str, Any]] = []
 
 
-def find_new_message(messages: Sequence[Message]) -> tuple[AgentMessage, str] | None:
+def find_new_message(messages: Sequence[Message], is_known: Callable[[str], bool]) -> tuple[AgentMessage, str] | None:
     """What is new at the end of the client's history, as one message, and the id of its last part.
 
-    The history before it is in the log already, so what the client sends of it does not count.
+    The history before it is in the log already, so what the client sends of it does not count. A run that failed before
+    it answered leaves the messages of the user next to each other: those that are known by their ids count once.
     """
     new: list[Message] = []
     for message in reversed(messages):
-        if message.role != "user":
+        if message.role != "user" or is_known(message.id):
             break
         new.append(message)
     if not new:
         return None
     blocks = [block for message in reversed(new) for block in _read_content(message.content)]
-    return UserMessage(blocks), new[0].id
+    return require_content(UserMessage(blocks)), new[0].id
 
 
 def _read_content(content: str | list[dict[str, Any]] | None) -> Iterator[TextContent | ImageContent]:
@@ -89,6 +104,9 @@ class Translator:
         self._answers = 0
         # The spans that are open: the index of a block to the frame that ends it.
         self._open: dict[int, list[Frame]] = {}
+        # What was told of the answer that is arriving, by the index of the block, and the ids of its text and thinking.
+        self._told: dict[int, list[str]] = {}
+        self._names: dict[int, str] = {}
         self._calls: set[str] = set()
 
     def start(self) -> list[Frame]:
@@ -115,16 +133,18 @@ class Translator:
         if self.ended:
             return []
         match event["type"]:
-            case "message_start":
-                return self._start_answer(event)
+            case "message_start" if event["message"]["role"] == "assistant":
+                return self._begin_answer(event["loop_id"])
             case "message_update":
                 return self._update(event)
             case "snapshot":
-                return self._show_snapshot(event)
+                return self._show_rest(event["loop_id"], event["message"])
             case "message_end":
                 return self._end_message(event)
             case "agent_end":
                 return self._finish(event)
+            case "cut":
+                return self.fail(INTERRUPTED, "interrupted")
             case _:
                 return []
 
@@ -138,29 +158,36 @@ class Translator:
         self._open.clear()
         return frames
 
-    def _start_answer(self, event: Frame) -> list[Frame]:
-        if event["message"]["role"] == "assistant":
-            self._name_answer(event["loop_id"])
-        return []
-
-    def _name_answer(self, loop_id: str) -> None:
+    def _begin_answer(self, loop_id: str) -> list[Frame]:
+        """A new answer, or a new attempt at one. What was shown stays with the client, so it is another message."""
+        frames = self._close_all()
         self._answers += 1
         self._message = f"{loop_id}-{self._answers}"
+        self._told, self._names = {}, {}
+        return frames
 
-    def _show_snapshot(self, event: Frame) -> list[Frame]:
-        """The text so far of an answer that began before the client came."""
-        frames = self._start_answer({**event, "message": {"role": "assistant"}})
-        for index, block in enumerate(event["message"]["content"]):
-            kind = {"text": "text_delta", "thinking": "thinking_delta"}.get(block["type"])
-            if kind is not None:
-                text = block.get("text") or block.get("thinking") or ""
-                frames += self._update({**event, "delta": {"type": kind, "delta": text, "content_index": index}})
+    def _show_rest(self, loop_id: str, message: Frame) -> list[Frame]:
+        """Tell what the client does not have yet of an answer: it is behind, or came in the middle."""
+        blocks = [
+            (index, block["type"], block[block["type"]])
+            for index, block in enumerate(message["content"])
+            if block["type"] in ("text", "thinking")
+        ]
+        texts = {index: text for index, _, text in blocks}
+        told = {index: "".join(pieces) for index, pieces in self._told.items()}
+        frames: list[Frame] = []
+        if not self._message or any(not texts.get(index, "").startswith(text) for index, text in told.items()):
+            frames, told = self._begin_answer(loop_id), {}
+        for index, kind, text in blocks:
+            frames += self._add_text(index, kind, text[len(told.get(index, "")) :])
         return frames
 
     def _end_message(self, event: Frame) -> list[Frame]:
         message = event["message"]
         if message["role"] == "assistant":
-            return [*self._close_all(), *self._complete_calls(message)]
+            frames = [*self._show_rest(event["loop_id"], message), *self._close_all(), *self._complete_calls(message)]
+            self._message, self._told = "", {}
+            return frames
         if message["role"] == "tool_result":
             return [self._describe_result(event["entry_id"], message)]
         return []
@@ -188,13 +215,9 @@ class Translator:
     def _update(self, event: Frame) -> list[Frame]:
         delta = event["delta"]
         index = delta.get("content_index", 0)
-        id = f"{self._message}-{index}" if index else self._message
         match delta:
-            case {"type": "text_delta", "delta": str(more)}:
-                return [*self._open_text(index, id), {"type": "TEXT_MESSAGE_CONTENT", "messageId": id, "delta": more}]
-            case {"type": "thinking_delta", "delta": str(more)}:
-                content = {"type": "REASONING_MESSAGE_CONTENT", "messageId": id, "delta": more}
-                return [*self._open_thinking(index, id), content]
+            case {"type": "text_delta" | "thinking_delta" as kind, "delta": str(more)}:
+                return self._add_text(index, _DELTAS[kind], more)
             case {"type": "tool_call_start", "id": str(call), "name": str(name)} if call:
                 frames = self._start_call(call, name)
                 self._open[index] = [_end_call(call)]
@@ -205,24 +228,26 @@ class Translator:
             case {"type": "text_end" | "thinking_end" | "tool_call_end"}:
                 return self._open.pop(index, [])
             case {"type": "reset"}:
-                # What was shown stays with the client, so the new attempt is a message of its own.
-                frames = self._close_all()
-                self._name_answer(event["loop_id"])
-                return frames
+                return self._begin_answer(event["loop_id"])
             case _:
                 return []
 
-    def _open_text(self, index: int, id: str) -> list[Frame]:
-        if index in self._open:
+    def _add_text(self, index: int, kind: Kind, more: str) -> list[Frame]:
+        if not more:
             return []
-        self._open[index] = [{"type": "TEXT_MESSAGE_END", "messageId": id}]
-        return [{"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"}]
+        frames = [] if index in self._open else self._open_block(index, kind)
+        self._told.setdefault(index, []).append(more)
+        name = "TEXT_MESSAGE" if kind == "text" else "REASONING_MESSAGE"
+        return [*frames, {"type": f"{name}_CONTENT", "messageId": self._names[index], "delta": more}]
 
-    def _open_thinking(self, index: int, id: str) -> list[Frame]:
-        if index in self._open:
-            return []
-        ends = ("REASONING_MESSAGE_END", "REASONING_END")
-        self._open[index] = [{"type": kind, "messageId": id} for kind in ends]
+    def _open_block(self, index: int, kind: Kind) -> list[Frame]:
+        # The first text has the id of the answer, which its tool calls name as their parent.
+        is_first = kind == "text" and self._message not in self._names.values()
+        id = self._names[index] = self._message if is_first else f"{self._message}-{index}"
+        if kind == "text":
+            self._open[index] = [{"type": "TEXT_MESSAGE_END", "messageId": id}]
+            return [{"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"}]
+        self._open[index] = [{"type": name, "messageId": id} for name in ("REASONING_MESSAGE_END", "REASONING_END")]
         start = {"type": "REASONING_MESSAGE_START", "messageId": id, "role": "reasoning"}
         return [{"type": "REASONING_START", "messageId": id}, start]
 
@@ -264,6 +289,8 @@ def describe_messages(events: Sequence[Frame]) -> Frame:
             found.append({"id": id, "role": "tool", "content": text, "toolCallId": message["tool_call_id"]})
         elif message["role"] == "assistant":
             calls = [_describe_call(block) for block in message["content"] if block["type"] == "tool_call"]
+            if not text and not calls:
+                continue  # an answer that failed at once
             found.append({"id": id, "role": "assistant", "content": text, **({"toolCalls": calls} if calls else {})})
         elif message["role"] == "user":
             found.append({"id": id, "role": "user", "content": text})

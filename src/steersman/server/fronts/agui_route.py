@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from aiohttp import web
 
 from steersman.context.entries import MessageEntry
 from steersman.server.fronts.agui import (
+    INTERRUPTED,
     Frame,
     Resume,
     RunInput,
@@ -18,7 +20,8 @@ from steersman.server.fronts.agui import (
     describe_messages,
     find_new_message,
 )
-from steersman.server.fronts.following import follow_events
+from steersman.server.fronts.following import Event, follow_events
+from steersman.server.fronts.run_log import list_events
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
@@ -27,6 +30,8 @@ from steersman.server.position import Position
 from steersman.server.sessions import Sessions
 
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+_STOPPED = "The server stopped. Send the same request again."
+Events: TypeAlias = AsyncGenerator[tuple[str, Event]]
 
 
 def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
@@ -38,7 +43,7 @@ async def respond(sessions: Sessions, request: web.Request) -> web.StreamRespons
     """Follow the run that the request starts, answers or asks about."""
     body = await read_body(request, RunInput)
     live = await sessions.open_named(current_user.get(), body.thread_id)
-    frames = await plan(live, body, draining=sessions.draining)
+    frames = await live.start_alone(partial(plan, live, body, draining=sessions.draining))
     response = web.StreamResponse(headers=_SSE)
     await response.prepare(request)
     async for frame in frames:
@@ -47,23 +52,58 @@ async def respond(sessions: Sessions, request: web.Request) -> web.StreamRespons
 
 
 async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGenerator[Frame]:
-    """Decide what the request is about; raises a problem before the stream begins."""
+    """Start, answer or find the run of a request; raises a problem before the stream begins."""
     translator = Translator(body.thread_id, body.run_id)
     if body.resume:
-        open_entries = find_open_entries(live, body.resume)
-        act = partial(answer, live, open_entries) if open_entries else None
-        return stream(live, translator, act, snapshot=True)
-    found = find_new_message(body.messages)
-    key = None if found is None else f"agui:{found[1]}"
-    if found is None or key is None or live.is_known(key):
-        return stream(live, translator, None, snapshot=True)
+        entries = find_open_entries(live, body.resume)
+        if not entries:
+            return await follow(live, translator, body.run_id)
+        messages = list_messages(live)
+        events = await begin(live, partial(answer, live, entries))
+        return stream(live, translator, events, messages, list_questions(live))
+    found = find_new_message(body.messages, partial(is_known, live))
+    if found is None:
+        return await follow(live, translator, body.run_id)
     if draining:
         raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
     await live.settle()
     if live.is_busy:
         raise Problem(409, "A run is going on in this thread. Wait until it has ended, or answer its interrupt.")
-    loop_id = body.run_id if live.hub.spans.find_start(body.run_id) is None else None
-    return stream(live, translator, partial(live.prompt, found[0], key=key, loop_id=loop_id), snapshot=False)
+    loop_id = body.run_id if body.run_id and live.hub.spans.find_start(body.run_id) is None else None
+    act = partial(live.prompt, found[0], key=_make_key(found[1]), loop_id=loop_id)
+    return stream(live, translator, await begin(live, act), None)
+
+
+def is_known(live: LiveSession, id: str) -> bool:
+    """Whether the log has a message: under the id that a client gave it, or under its own, from MESSAGES_SNAPSHOT."""
+    return live.is_known(_make_key(id)) or any(entry.id == id for entry in live.agent.context.log.entries)
+
+
+def _make_key(message_id: str) -> str:
+    return f"agui:{message_id}"
+
+
+async def begin(live: LiveSession, act: Callable[[], Awaitable[Any]]) -> Events:
+    """The events after an act, which is done when this returns; raises what it raises."""
+    events = follow_events(live, act)
+    await anext(events)
+    return events
+
+
+async def follow(live: LiveSession, translator: Translator, run_id: str) -> AsyncGenerator[Frame]:
+    """Follow the run that goes on, from its beginning; without one, show the thread."""
+    start = find_run_start(live)
+    if start is None:
+        return show_thread(live, translator, run_id)
+    messages = list_messages(live)
+    await live.session.save()
+    told = {
+        event["entry_id"]
+        for event in await list_events(live, start.record)
+        if event["type"] == "message_end" and event["message"]["role"] != "user"
+    }
+    before = [message for message in messages if message["entry_id"] not in told]
+    return stream(live, translator, follow_events(live, None, start), before)
 
 
 def find_open_entries(live: LiveSession, entries: list[Resume]) -> list[Resume]:
@@ -78,35 +118,62 @@ def find_open_entries(live: LiveSession, entries: list[Resume]) -> list[Resume]:
 async def answer(live: LiveSession, entries: list[Resume]) -> None:
     """Answer questions; one that is answered already ignores a second answer."""
     for entry in entries:
-        if entry.status == "resolved" and entry.payload in ({"approved": True}, True):
+        if entry.approves:
             await live.approve(entry.interrupt_id, by="ag-ui")
         else:
             await live.deny(entry.interrupt_id, by="ag-ui")
 
 
-async def stream(
-    live: LiveSession, translator: Translator, act: Callable[[], Awaitable[Any]] | None, *, snapshot: bool
-) -> AsyncGenerator[Frame]:
-    """The frames of one stream: exactly one RUN_FINISHED or RUN_ERROR, at its end."""
+async def show_thread(live: LiveSession, translator: Translator, run_id: str) -> AsyncGenerator[Frame]:
+    """The frames of a stream without a run: the conversation, and how the run ended if it is the last one."""
     for frame in translator.start():
         yield frame
-    if snapshot:
-        yield describe_messages(list_messages(live))
-    start = find_run_start(live) if act is None else None
-    if act is None and start is None:
-        for frame in translator.finish_idle(list_questions(live)):
-            yield frame
-        return
-    async for _, event in follow_events(live, act, start):
-        frames = translator.translate(event)
-        if event["type"] in ("approval_requested", "started") and (questions := list_questions(live)):
-            frames += translator.interrupt(questions)
-        for frame in frames:
-            yield frame
-        if translator.ended:
-            return
-    for frame in translator.fail("The server stopped. Send the same request again.", "stopped"):
+    yield describe_messages(list_messages(live))
+    questions, (record, last_id) = list_questions(live), live.hub.spans.find_last()
+    if questions or last_id != run_id:
+        frames = translator.finish_idle(questions)
+    else:
+        ends = [event for event in await list_events(live, record - 1) if event["type"] in ("agent_end", "cut")]
+        frames = translator.translate(ends[-1]) if ends else translator.fail(INTERRUPTED, "interrupted")
+    for frame in frames:
         yield frame
+
+
+async def stream(
+    live: LiveSession,
+    translator: Translator,
+    events: Events,
+    messages: Sequence[Frame] | None,
+    questions: Sequence[Frame] = (),
+) -> AsyncGenerator[Frame]:
+    """The frames of one stream: exactly one RUN_FINISHED or RUN_ERROR, at its end. `questions` are still open."""
+    for frame in translator.start():
+        yield frame
+    if messages is not None:
+        yield describe_messages(messages)
+    async with aclosing(events):
+        if questions:
+            for frame in translator.interrupt(questions):
+                yield frame
+            return
+        async for _, event in events:
+            frames = translator.translate(event)
+            if event["type"] == "approval_requested":
+                frames += interrupt(live, translator, event)
+            for frame in frames:
+                yield frame
+            if translator.ended:
+                return
+    stopped = live.hub.closed or live.is_busy
+    for frame in translator.fail(*((_STOPPED, "stopped") if stopped else (INTERRUPTED, "interrupted"))):
+        yield frame
+
+
+def interrupt(live: LiveSession, translator: Translator, event: Event) -> list[Frame]:
+    """The interrupt for a question, unless it was answered: a run is followed from its beginning."""
+    questions = list_questions(live)
+    is_open = any(question["approval_id"] == event["approval_id"] for question in questions)
+    return translator.interrupt(questions) if is_open else []
 
 
 def find_run_start(live: LiveSession) -> Position | None:

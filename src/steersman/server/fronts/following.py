@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,23 @@ from steersman.server.position import Position
 from steersman.server.watch import Watch
 
 Event: TypeAlias = dict[str, Any]
+
+CUT: Final[Event] = {"type": "cut"}
+"""Told instead of the end of a run that a crash has cut, and after which another one began."""
+_FRESH = ("initial", "rerun", "branch")
+_OF_A_RUN = ("agent_start", "message_end", "tool_execution_end")
+
+
+class RunBounds:
+    """Knows where the events of one run end in a log that goes on with others."""
+
+    def __init__(self) -> None:
+        self._begun = False
+
+    def is_of_another(self, event: Event) -> bool:
+        """Whether an event begins another run, although this one has no end. A run that is continued is the same."""
+        begun, self._begun = self._begun, self._begun or event["type"] in _OF_A_RUN
+        return begun and event["type"] == "agent_start" and event["continuation_kind"]["kind"] in _FRESH
 
 
 async def follow_events(
@@ -24,6 +41,7 @@ async def follow_events(
     it. Ends early when the server stops.
     """
     await live.session.save()
+    bounds = RunBounds()
     with Watch(live.hub, live.hub.position if after is None else after) as watch:
         if act is not None:
             await act()
@@ -35,6 +53,9 @@ async def follow_events(
                     return  # there is no run, or it could not start
             for item in await watch.read():
                 event = msgspec.json.decode(item.data)
+                if bounds.is_of_another(event):
+                    yield str(item.position), CUT
+                    return
                 yield str(item.position), event
                 if event["type"] == "agent_end":
                     return

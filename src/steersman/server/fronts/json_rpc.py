@@ -97,10 +97,10 @@ class Peer:
         fields = cast(Params, message)
         id, method = fields.get("id"), fields.get("method")
         params = cast("Params | None", fields.get("params"))
-        if method is None and ("result" in fields or "error" in fields):
-            self._settle(id, fields)
-        elif not isinstance(method, str) or not isinstance(id, str | int | float | None) or isinstance(id, bool):
+        if not is_message(fields):
             self.refuse(INVALID_REQUEST, "A message needs a 'method', and an 'id' that is a string or a number.")
+        elif not isinstance(method, str):
+            self._settle(id, fields)
         elif not is_instance(params, dict | None):
             if "id" in fields:
                 self.refuse(INVALID_PARAMS, f"The params of {method!r:.100} must be an object.", id)
@@ -195,6 +195,14 @@ class Peer:
         """Wait for what goes on here."""
         while tasks := [task for task in self._tasks if task is not asyncio.current_task()]:
             await asyncio.wait(tasks)
+
+
+def is_message(fields: Params) -> bool:
+    """Whether it is a request, a notification or an answer, with an id that can be answered."""
+    id, method = fields.get("id"), fields.get("method")
+    if not isinstance(id, str | int | float | None) or isinstance(id, bool):
+        return False
+    return isinstance(method, str) or (method is None and ("result" in fields or "error" in fields))
 
 
 def encode_line(message: Params) -> bytes:

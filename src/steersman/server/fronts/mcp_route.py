@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
-from steersman.server.fronts.json_rpc import Params
+from steersman.server.fronts.json_rpc import Params, is_message
 from steersman.server.fronts.mcp.front import VERSIONS
 from steersman.server.fronts.mcp.streams import HttpSession, HttpSessions, Stream, current_stream
 from steersman.server.http.access import current_user
@@ -119,7 +119,11 @@ async def _read_message(request: web.Request) -> Params:
         raise Problem(400, f"The body is no valid JSON: {error}.") from error
     if not isinstance(message, dict):
         raise Problem(400, "A body is one message; batches are not supported.")
-    return cast(Params, message)
+    fields = cast(Params, message)
+    if not is_message(fields):
+        # A request without a usable id would wait for its answer for ever.
+        raise Problem(400, "A message needs a 'method', or a 'result' or 'error', and an id is a string or a number.")
+    return fields
 
 
 def _check_accepts(request: web.Request, *kinds: str) -> None:

@@ -7,22 +7,25 @@ from collections.abc import Sequence
 
 import msgspec
 
-from steersman.server.fronts.following import Event
+from steersman.server.fronts.following import CUT, Event, RunBounds
 from steersman.server.live import LiveSession
 from steersman.server.log_events import read_line
 
 
 async def list_events(live: LiveSession, after: int) -> Sequence[Event]:
-    """The events of the records after a number, up to the end of a run."""
+    """The events of the records after a number, up to the end of a run, or `CUT` where another one began."""
     return await asyncio.to_thread(_read_events, live, after)
 
 
 def _read_events(live: LiveSession, after: int) -> Sequence[Event]:
     found: list[Event] = []
+    bounds = RunBounds()
     while lines := live.hub.read_lines(after):
         after = lines[-1][0]
         for _, line in lines:
             event = msgspec.json.decode(read_line(line, live.hub.spans))
+            if bounds.is_of_another(event):
+                return [*found, CUT]
             found.append(event)
             if event["type"] == "agent_end":
                 return found

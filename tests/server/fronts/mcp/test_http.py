@@ -234,3 +234,46 @@ async def test_two_calls_at_once_have_streams_of_their_own(tmp_path: Path) -> No
         assert messages[-1]["id"] == number
         assert f"word {number}" in messages[-1]["result"]["content"][0]["text"]
         assert {message["params"]["progressToken"] for message in messages[:-1]} == {f"t{number}"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"id": True, "method": "ping"}, {"id": [1], "method": "ping"}, {"id": 3}, {"id": 3, "method": 5}, {},
+     {"id": {}, "method": "tools/call", "params": {"name": "run", "arguments": {"prompt": "Hi."}}}],
+)  # fmt: skip
+async def test_a_message_that_cannot_be_answered_is_refused_at_once(tmp_path: Path, message: Any) -> None:
+    """Its answer could not say what it belongs to, so the request would wait for ever."""
+    async with run_server(lambda: make_agent(tmp_path)) as server:
+        client = Mcp(server)
+        await client.initialize()
+        async with asyncio.timeout(10):
+            assert await client.get_status(message) == 400
+
+
+async def test_a_second_call_under_the_id_of_one_that_goes_on_is_refused() -> None:
+    gate = Gate()
+    async with run_server(make_scripted(answer(call("wait")), "Done.", tools=[gate.make_tool()])) as server:
+        client = Mcp(server)
+        await client.initialize()
+        message = {"id": 7, "method": "tools/call", "params": {"name": "run", "arguments": {"prompt": "Go."}}}
+        async with client.send(message) as first:
+            await gate.reached.wait()
+            async with client.send(message) as second:
+                refused = await second.text()
+            gate.opened.set()
+            done = await first.text()
+    assert '"code":-32600' in refused
+    assert '"text":"Done."' in done
+
+
+@pytest.mark.parametrize(
+    ("names", "tools"),
+    [(["helper"], ["run"]), (["a b", "a_b", "c"], ["a_b", "a_b_2", "c"])],
+)
+async def test_each_agent_has_a_tool_of_its_own(names: list[str], tools: list[str]) -> None:
+    """docs/mcp-server.md: `run` for a single one, else under the agent's name."""
+    async with run_server({name: make_scripted("Hi.") for name in names}) as server:
+        client = Mcp(server)
+        await client.initialize()
+        listed = (await client.ask(1, "tools/list"))["result"]["tools"]
+    assert [one["name"] for one in listed] == tools

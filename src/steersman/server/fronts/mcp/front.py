@@ -19,6 +19,7 @@ from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.json_rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
     METHOD_NOT_FOUND,
     NoAnswer,
     Params,
@@ -146,6 +147,8 @@ class McpFront:
             return make_error("The tool takes one argument, 'prompt', which is a text that is not empty.")
         if self._sessions.draining:
             raise RpcError(INTERNAL_ERROR, "The server is about to stop. Try again in a moment.")
+        if id in self._calls:
+            raise RpcError(INVALID_REQUEST, f"A call with the id {id!r:.100} is going on. Give each call its own.")
         running = self._calls[id] = _Running()
         try:
             live = running.live = await self._sessions.create(self._user, agent)
@@ -207,7 +210,15 @@ class _Running:
 
 def name_tools(sessions: Sessions) -> dict[str, str]:
     """The tools, one for each agent, and the names of their agents."""
-    return {TOOL if name == DEFAULT_AGENT else _UNNAMEABLE.sub("_", name)[:64]: name for name in sessions.agents}
+    found: dict[str, str] = {}
+    for agent in sessions.agents:
+        is_only = len(sessions.agents) == 1 or agent == DEFAULT_AGENT
+        base = TOOL if is_only else _UNNAMEABLE.sub("_", agent)[:60]
+        name, number = base, 2
+        while name in found:
+            name, number = f"{base}_{number}", number + 1
+        found[name] = agent
+    return found
 
 
 def is_approval(answer: Any) -> bool:

@@ -8,7 +8,7 @@ taken back, so the new attempt begins on a line of its own; the whole message ha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,9 @@ from steersman.server.fronts.openai.responses import (
     find_incomplete_reason,
     list_client_calls,
 )
+
+STOPPED: Final = "The server stopped in the middle of the run. Send the request again."
+"""What is told of a completion whose run has no end."""
 
 _FINISH = {"content_filter": "content_filter", "max_output_tokens": "length", "max_messages": "length"}
 _DELTAS = {"text_delta": "content", "thinking_delta": "reasoning_content"}
@@ -80,6 +83,9 @@ class Translator:
                 return self._end_answer(message)
             case {"type": "agent_end"}:
                 return self._finish(event)
+            case {"type": "cut"}:
+                self.error = STOPPED
+                return []
             case _:
                 return []
 

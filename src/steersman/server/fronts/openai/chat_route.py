@@ -5,7 +5,7 @@ Only the results of the client's own tools go on with a run that waits for them:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import follow_events
-from steersman.server.fronts.openai.chat import Translator
+from steersman.server.fronts.openai.chat import STOPPED, Translator
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
 from steersman.server.fronts.openai.errors import describe_error, make_question_problem
 from steersman.server.fronts.openai.inputs import Input, read_messages
@@ -38,8 +38,6 @@ from steersman.server.position import Position
 from steersman.server.sessions import Sessions
 from steersman.session.stores.store import SessionNotFound
 
-_STOPPED = "The server stopped in the middle of the run. Send the request again."
-
 
 def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
     """Add the route of this front."""
@@ -52,32 +50,27 @@ async def complete(sessions: Sessions, request: web.Request) -> web.StreamRespon
     if body.n not in (None, 1):
         raise Problem(400, f"There is one choice, got n={body.n}.")
     given, tools, token = read_messages(body.messages), list_functions(body.tools or []), make_token(request)
-    live = await _find_waiting(sessions, given)
-    act: Callable[[], Awaitable[Any]] | None
-    if live is not None:
-        act, note = partial(give_outputs, live, given), await _add_note(live, token)
-    else:
+    live = await _find_waiting(sessions, given, token)
+    if live is None:
         agent = choose_agent(sessions, body.model)
         if sessions.draining:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
         live = await open_fresh(sessions, request, agent, token)
-        note = live.find_note(_name_note(token))
-        act = None
-        if note is None:
-            act = _plan(live, body, given, tools)
-            note = await _add_note(live, token)
-    translator = Translator(list_names(tools), partial(_name_call, live))
-    head = {"id": f"chatcmpl-{token}", "created": note["created"], "model": live.agent_name}
-    deltas = _follow(live, translator, act, note)
+    completion = Completion(live, Translator(list_names(tools), partial(_name_call, live)), token)
+    # A run that cannot start is an error, and not a stream.
+    await live.start_alone(partial(completion.start, body, given, tools))
     if body.stream:
-        return await _stream(request, live, translator, head, deltas, body)
-    async for _ in deltas:
+        return await _stream(request, completion, body)
+    async for _ in completion.deltas:
         pass
-    return _answer(live, translator, head)
+    return _answer(completion)
 
 
-async def _find_waiting(sessions: Sessions, given: Input) -> LiveSession | None:
-    """The session whose run waits for the results that the messages end with; ids lose the part that names it."""
+async def _find_waiting(sessions: Sessions, given: Input, token: str) -> LiveSession | None:
+    """The session whose run waits for the results that the messages end with, or has got them from this request before.
+
+    The ids of calls lose the part that names it.
+    """
     names = {id.rpartition("~")[2] for id in given.outputs if "~" in id}
     given.cut_ids()
     if len(names) != 1:
@@ -86,26 +79,67 @@ async def _find_waiting(sessions: Sessions, given: Input) -> LiveSession | None:
         live = await sessions.open(current_user.get(), names.pop())
     except SessionNotFound:
         return None
-    expected = find_client_tools(live).expected
-    if not live.is_busy or not expected:
-        return None
-    if questions := list_questions(live):
-        raise make_question_problem(live.session.id, questions)
-    check_outputs(expected, given.outputs)
-    return live
+    return live if _waits_for_client(live) or live.find_note(_name_note(token)) is not None else None
+
+
+def _waits_for_client(live: LiveSession) -> bool:
+    return live.is_busy and bool(find_client_tools(live).expected)
+
+
+class Completion:
+    """One completion. `deltas` follow the first one, which every completion begins with."""
+
+    def __init__(self, live: LiveSession, translator: Translator, token: str) -> None:
+        self.live = live
+        self.translator = translator
+        self.head: Frame = {"id": f"chatcmpl-{token}", "model": live.agent_name}
+        self.deltas: AsyncGenerator[Frame]
+        self._key = _name_note(token)
+
+    async def start(self, body: ChatBody, given: Input, tools: list[Frame]) -> None:
+        """Start the run, go on with the one that waits for the client, or find what this request has started before."""
+        live = self.live
+        note = live.find_note(self._key)
+        if note is not None:
+            self.head["created"] = note["created"]
+            self.deltas = self._follow(None, note["after"])
+            return
+        act = self._go_on(given) if _waits_for_client(live) else _plan(live, body, given, tools)
+        await live.session.save()
+        self.head["created"] = read_time()
+        after = live.hub.last_record
+        with live.note(self._key, {"id": self.head["id"], "after": after, "created": self.head["created"]}):
+            self.deltas = self._follow(act, after)
+            await anext(self.deltas)
+
+    def _go_on(self, given: Input) -> Callable[[], Awaitable[Any]]:
+        if questions := list_questions(self.live):
+            raise make_question_problem(self.live.session.id, questions)
+        check_outputs(find_client_tools(self.live).expected, given.outputs)
+        return partial(give_outputs, self.live, given)
+
+    async def _follow(self, act: Callable[[], Awaitable[Any]] | None, after: int) -> AsyncGenerator[Frame]:
+        """The deltas of a completion to its end, or to a question; an empty one once the act is done."""
+        live, translator = self.live, self.translator
+        if act is None and not live.is_busy:
+            for event in await list_events(live, after):
+                for delta in translator.translate(event):
+                    yield delta
+        else:
+            async for _, event in follow_events(live, act, Position(after)):
+                if event["type"] == "started":
+                    yield {}
+                for delta in translator.translate(event):
+                    yield delta
+                if translator.ended or (event["type"] in ("approval_requested", "started") and list_questions(live)):
+                    break
+        find_client_tools(live).expected = translator.calls
 
 
 def _plan(live: LiveSession, body: ChatBody, given: Input, tools: list[Frame]) -> Callable[[], Awaitable[Any]]:
     limits = {"max_tokens": body.max_completion_tokens or body.max_tokens, "temperature": body.temperature}
     find_client_tools(live).set_up(tools, given.instructions, limits)
     return plan_run(live, given, body.approvals)
-
-
-async def _add_note(live: LiveSession, token: str) -> Mapping[str, Any]:
-    await live.session.save()
-    note = {"id": f"chatcmpl-{token}", "after": live.hub.last_record, "created": read_time()}
-    live.add_note(_name_note(token), note)
-    return note
 
 
 def _name_note(token: str) -> str:
@@ -116,57 +150,29 @@ def _name_call(live: LiveSession, id: str) -> str:
     return f"{id}~{live.session.id}"
 
 
-async def _follow(
-    live: LiveSession, translator: Translator, act: Callable[[], Awaitable[Any]] | None, note: Mapping[str, Any]
-) -> AsyncGenerator[Frame]:
-    """The deltas of a completion to its end, or to a question; the first one comes once the run has started."""
-    first: Frame = {"role": "assistant", "content": ""}
-    if act is None:
-        yield first
-    if act is None and not live.is_busy:
-        for event in await list_events(live, note["after"]):
-            for delta in translator.translate(event):
-                yield delta
-    else:
-        async for _, event in follow_events(live, act, Position(note["after"])):
-            if event["type"] == "started":
-                yield first
-            for delta in translator.translate(event):
-                yield delta
-            if translator.ended or (event["type"] in ("approval_requested", "started") and list_questions(live)):
-                break
-    find_client_tools(live).expected = translator.calls
-
-
-def _answer(live: LiveSession, translator: Translator, head: Frame) -> web.Response:
-    if (problem := _find_problem(live, translator)) is not None:
+def _answer(completion: Completion) -> web.Response:
+    if (problem := _find_problem(completion)) is not None:
         raise problem
+    translator = completion.translator
     choice = {"index": 0, "message": translator.describe(), "finish_reason": translator.finish_reason, "logprobs": None}
     usage = translator.describe_usage()
-    return reply({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+    return reply({**completion.head, "object": "chat.completion", "choices": [choice], "usage": usage})
 
 
-def _find_problem(live: LiveSession, translator: Translator) -> Problem | None:
+def _find_problem(completion: Completion) -> Problem | None:
     """Why there is no complete answer."""
+    live, translator = completion.live, completion.translator
     if translator.finish_reason is not None:
         return None
     if translator.error is None and (questions := list_questions(live)):
         return make_question_problem(live.session.id, questions)
     # The run had its own retries: the client must not repeat it by itself.
-    return Problem(502, translator.error or _STOPPED, headers={"x-should-retry": "false"})
+    return Problem(502, translator.error or STOPPED, headers={"x-should-retry": "false"})
 
 
-async def _stream(
-    request: web.Request,
-    live: LiveSession,
-    translator: Translator,
-    head: Frame,
-    deltas: AsyncGenerator[Frame],
-    body: ChatBody,
-) -> web.StreamResponse:
+async def _stream(request: web.Request, completion: Completion, body: ChatBody) -> web.StreamResponse:
     with_usage = bool((body.stream_options or {}).get("include_usage"))
-    head = {**head, "object": "chat.completion.chunk", **({"usage": None} if with_usage else {})}
-    first = await anext(deltas)  # a run that cannot start is an error, and not a stream
+    head = {**completion.head, "object": "chat.completion.chunk", **({"usage": None} if with_usage else {})}
     response = web.StreamResponse(headers=SSE)
     await response.prepare(request)
 
@@ -174,16 +180,16 @@ async def _stream(
         data = msgspec.json.encode({**head, "choices": choices, **more})
         await response.write(b"data: " + data + b"\n\n")
 
-    await send(_make_choice(first))
-    async for delta in deltas:
+    await send(_make_choice({"role": "assistant", "content": ""}))
+    async for delta in completion.deltas:
         await send(_make_choice(delta))
-    if (problem := _find_problem(live, translator)) is not None:
+    if (problem := _find_problem(completion)) is not None:
         code = None if problem.status != 409 else "approval_required"
         await send(error=describe_error(problem.status, problem.detail, code))
     else:
-        await send(_make_choice({}, translator.finish_reason))
+        await send(_make_choice({}, completion.translator.finish_reason))
         if with_usage:
-            await send(usage=translator.describe_usage())
+            await send(usage=completion.translator.describe_usage())
     await response.write(b"data: [DONE]\n\n")
     return response
 

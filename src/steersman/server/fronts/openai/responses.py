@@ -21,6 +21,11 @@ Kind: TypeAlias = Literal["text", "thinking"]
 FAILED_ANSWERS: Final = ("error", "aborted", "refusal")
 """Stop reasons of answers whose tool calls never run."""
 
+STOPPED: Final = (
+    "The server stopped in the middle of the run. Send a new request with the response before as the previous one."
+)
+"""What is told of a response whose run has no end."""
+
 _PARTS: dict[str, str] = {"text": "output_text", "thinking": "reasoning_text"}
 _DELTAS: dict[str, Kind] = {"text_delta": "text", "thinking_delta": "thinking"}
 _ENDS = {
@@ -91,6 +96,8 @@ class Translator:
                 return self._end_answer(message)
             case {"type": "agent_end"}:
                 return self._finish(event)
+            case {"type": "cut"}:
+                return self.fail(STOPPED)
             case _:
                 return []
 

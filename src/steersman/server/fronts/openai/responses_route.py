@@ -25,7 +25,7 @@ from steersman.server.fronts.openai.requests import (
     open_fresh,
     read_time,
 )
-from steersman.server.fronts.openai.responses import Frame, Translator
+from steersman.server.fronts.openai.responses import STOPPED, Frame, Translator
 from steersman.server.fronts.openai.runs import SSE, give_outputs, plan_run
 from steersman.server.fronts.openai.told import Shelf, Told
 from steersman.server.fronts.run_log import list_events
@@ -37,10 +37,6 @@ from steersman.server.live import LiveSession
 from steersman.server.position import Position
 from steersman.server.sessions import Sessions
 from steersman.session.stores.store import SessionNotFound
-
-_STOPPED = (
-    "The server stopped in the middle of the run. Send a new request with the response before as the previous one."
-)
 
 
 def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
@@ -71,8 +67,7 @@ class ResponsesFront:
         token = make_token(request)
         live = await self._open(request, body, token)
         id = f"resp_{token}_{live.session.id}"
-        note = live.find_note(id)
-        told = await (self._begin(live, body, id) if note is None else self._find(live, note))
+        told = await live.start_alone(partial(self._start, live, body, id))
         return await self._answer(request, live, told, stream=bool(body.stream), wait=not body.background)
 
     async def show(self, request: web.Request) -> web.StreamResponse:
@@ -108,6 +103,10 @@ class ResponsesFront:
             return await self._sessions.open_named(user, body.conversation_id, agent)
         return await open_fresh(self._sessions, request, agent, token)
 
+    async def _start(self, live: LiveSession, body: ResponseBody, id: str) -> Told:
+        note = live.find_note(id)
+        return await (self._begin(live, body, id) if note is None else self._find(live, note))
+
     async def _begin(self, live: LiveSession, body: ResponseBody, id: str) -> Told:
         if self._sessions.draining:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
@@ -115,8 +114,8 @@ class ResponsesFront:
         act = await self._plan(live, body, given, tools)
         await live.session.save()
         note = {"after": live.hub.last_record, "head": _make_head(live, body, id, tools)}
-        live.add_note(id, note)
-        return await self._tell(live, note, act)
+        with live.note(id, note):
+            return await self._tell(live, note, act)
 
     async def _plan(
         self, live: LiveSession, body: ResponseBody, given: Input, tools: list[Frame]
@@ -125,6 +124,7 @@ class ResponsesFront:
         client = find_client_tools(live)
         if questions := list_questions(live):
             raise make_question_problem(live.session.id, questions)
+        await live.settle()
         if live.is_busy:
             if not client.expected:
                 raise Problem(409, "A run is going on in this conversation. Wait until it has ended, or cancel it.")
@@ -175,7 +175,7 @@ class ResponsesFront:
                 break
         find_client_tools(live).expected = told.translator.calls
         if not told.ended:
-            told.add(told.translator.fail(_STOPPED))
+            told.add(told.translator.fail(STOPPED))
         await events.aclose()
 
     def _check_questions(self, live: LiveSession, told: Told, event: Event) -> None:
@@ -219,7 +219,7 @@ class ResponsesFront:
             return await self._tell(live, note, None)
         if questions := list_questions(live):
             told.question = describe_questions(live.session.id, questions)
-        told.add(told.translator.fail(told.question or _STOPPED))
+        told.add(told.translator.fail(told.question or STOPPED))
         return told
 
     async def _answer(
