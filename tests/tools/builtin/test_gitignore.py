@@ -156,3 +156,9 @@ def test_a_rules_file_without_end_is_read_in_part() -> None:
     rules = parse_ignore_file(b"\n".join(b"x%d" % number for number in range(10 * MAX_RULES)))
     assert len(rules.rules) == MAX_RULES
     assert (rules.match("x0", folder=False), rules.match(f"x{MAX_RULES}", folder=False)) == (True, None)
+
+
+@pytest.mark.parametrize("line", [b" " * 99_000, b"[[:" * 33_000, b"a" * 5_000])
+def test_a_line_longer_than_any_path_is_left_out(line: bytes) -> None:
+    """docs/file-tools.md: a search has a deadline. Such lines, from a project, took half a minute to parse."""
+    assert len(parse_ignore_file(line + b"\nnext").rules) == 1

@@ -220,6 +220,56 @@ async def test_a_workspace_with_a_file_head_is_not_made_a_repository(room: Room,
     assert not (room.outside / "pwned").exists()
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "evil store/bare.git",
+        "git push -q store/bare.git HEAD:refs/heads/new",
+        "echo 'touch PWNED' > store/bare.git/hooks/post-receive",
+        "mv store old; mkdir store; evil store/bare.git",
+        "evil e; echo ../../e > store/bare.git/commondir",
+        "evil store/common",
+    ],
+)
+async def test_a_bare_repository_that_is_there_cannot_be_written(room: Room, whole: Confinement, command: str) -> None:
+    """docs/bash.md: a command can read repositories but not write them, whatever their name."""
+    store = room.root / "store"
+    for name in ("bare.git/objects", "bare.git/refs", "bare.git/hooks", "common/objects", "common/refs", "tree"):
+        (store / name).mkdir(parents=True)
+    for name, content in {
+        "bare.git/HEAD": "ref: refs/heads/main",
+        "tree/HEAD": "x",
+        "tree/commondir": "../common",
+    }.items():
+        (store / name).write_text(content)
+    before = sorted(store.rglob("*"))
+    output = await run(bash_tool(room.root, sandbox=named(whole)), prepare(room, command))
+    assert output.is_error
+    assert sorted(store.rglob("*")) == before
+    allowed = bash_tool(room.root, sandbox=named(whole), git="read-write")
+    assert not (await run(allowed, "touch store/bare.git/config")).is_error
+
+
+async def test_a_workspace_that_is_a_bare_repository_keeps_its_settings(room: Room, whole: Confinement) -> None:
+    """docs/bash.md: hooks and settings of the workspace's own repository cannot be written."""
+    await asyncio.to_thread(subprocess.run, ["git", "init", "-q", "--bare", "."], cwd=room.root, check=True)
+    before = (room.root / "config").read_text()
+    bash = bash_tool(room.root, sandbox=named(whole))
+    for command in ("evil .", "echo x > config", "touch hooks/post-receive", "mv hooks old", "rm config"):
+        assert (await run(bash, prepare(room, command))).is_error
+    assert (await run(bash, "echo .. > commondir")).is_error
+    assert (room.root / "config").read_text() == before
+    assert not (room.root / "hooks/post-receive").exists()
+    assert not (room.root / "commondir").exists()
+
+
+async def test_a_file_head_is_not_made_one_of_git_meanwhile(room: Room, whole: Confinement) -> None:
+    """docs/bash.md: a command cannot make the workspace itself a repository, also not for the time it runs."""
+    (room.root / "HEAD").write_text("mine")
+    await ask_during(room, whole, "evil .")
+    assert not (room.outside / "pwned").exists()
+
+
 async def test_a_clone_is_set_aside_and_the_reason_is_told(room: Room, whole: Confinement) -> None:
     command = "git init -q $TMPDIR/origin && git clone -q $TMPDIR/origin copy"
     output = await run(bash_tool(room.root, sandbox=named(whole)), command)

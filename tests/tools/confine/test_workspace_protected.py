@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import subprocess
+import sys
+import venv
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +17,8 @@ from steersman.tools.builtin.changes import Edit
 from steersman.tools.builtin.edit_tool import edit_tool
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
-from steersman.tools.confine.workspace import PROTECTED, ProtectedPath, Workspace, normalize_name
+from steersman.tools.confine.workspace import PROTECTED, ProtectedPath, Workspace
+from steersman.tools.confine.write_protection import normalize_name
 
 
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])
@@ -149,6 +155,79 @@ def test_a_hard_link_to_a_protected_file_leaves_it_as_it_is(workspace: Workspace
     os.link(workspace.root / ".git" / "config", workspace.root / "notes.txt")
     write_tool(workspace)("notes.txt", "changed")
     assert (workspace.root / ".git" / "config").read_text() == "original\n"
+
+
+PARTS = [("HEAD", "objects/x", "refs/heads/x"), ("HEAD", "commondir")]
+
+
+@pytest.mark.parametrize("folder", ["", "new/er/", "src/"])
+@pytest.mark.parametrize("parts", [order for parts in PARTS for order in itertools.permutations(parts)])
+def test_no_repository_is_made_from_its_parts(workspace: Workspace, folder: str, parts: tuple[str, ...]) -> None:
+    """failures.md L25: git takes a folder with these for a repository, whatever its name, and runs what is in it."""
+    *first, last = parts
+    for part in first:
+        assert write_tool(workspace)(folder + part, "ref: refs/heads/main").details["created"] is True
+    with pytest.raises(ProtectedPath, match="would be part of a git repository"):
+        write_tool(workspace)(folder + last, "ref: refs/heads/main")
+    assert not (workspace.root / folder / last).exists()
+
+
+@pytest.mark.parametrize("path", ["config", "hooks/post-receive", "HEAD", "new/er", "../src/to_bare/config"])
+def test_a_repository_of_another_name_is_not_written(workspace: Workspace, path: str) -> None:
+    """failures.md L25"""
+    for name in ("objects", "refs"):
+        (workspace.root / "bare.git" / name).mkdir(parents=True)
+    (workspace.root / "bare.git" / "HEAD").touch()
+    (workspace.root / "src" / "to_bare").symlink_to("../bare.git")
+    before = everything(workspace.root)
+    with pytest.raises(ProtectedPath, match="would be part of a git repository"):
+        workspace.replace(f"bare.git/{path}", b"")
+    assert everything(workspace.root) == before
+    Workspace(workspace.root, protected=()).replace("bare.git/config", b"allowed")
+
+
+def test_of_writes_at_the_same_time_one_is_refused(workspace: Workspace) -> None:
+    """failures.md L25: each of them alone would do no harm."""
+
+    def write(path: str) -> bool:
+        try:
+            workspace.replace(path, b"")
+        except ProtectedPath:
+            return False
+        return True
+
+    with ThreadPoolExecutor(3) as threads:
+        for number in range(20):
+            done = list(threads.map(write, [f"{number}/{part}" for part in ("HEAD", "objects/x", "refs/x")]))
+            assert sorted(done) == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    "parts", [("HEAD/x", "objects/x", "refs/x"), ("HEAD", "objects"), ("objects/x", "refs/x", "x")]
+)
+def test_what_git_takes_for_no_repository_is_written(workspace: Workspace, parts: tuple[str, ...]) -> None:
+    for part in parts:
+        assert write_tool(workspace)(part, "made").details["created"] is True
+
+
+def test_the_python_we_run_from_is_not_written(tmp_path: Path) -> None:
+    """docs/security.md: a file tool changes nothing that runs outside the sandbox at once, such as our own packages."""
+    venv.create(tmp_path / "env")
+    code = "from steersman.tools import Workspace; Workspace('.').replace(input(), b'')"
+    attempts = {"env/lib/new.pth": 1, "link/new.pth": 1, "other/env": 0}
+    (tmp_path / "link").symlink_to("env/lib")
+    for path, status in attempts.items():
+        done = subprocess.run(
+            [tmp_path / "env" / "bin" / "python", "-c", code],
+            input=path,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        assert status == 0 or "is protected by 'env'" in done.stderr
 
 
 def test_what_is_protected_can_be_chosen(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 # A project can write anything there, and every path is matched against all of it.
 MAX_BYTES = 100_000
 MAX_RULES = 2_000
+MAX_LINE = 4_096
 
 _POSIX = {
     "alnum": "0-9A-Za-z",
@@ -286,6 +287,8 @@ def parse_ignore_file(text: bytes) -> IgnoreFile:
     """Parse the rules of a file; an invalid line is ignored, as git does."""
     rules: list[IgnoreRule] = []
     for line in text[:MAX_BYTES].removeprefix(b"\xef\xbb\xbf").split(b"\n"):
+        if len(line) > MAX_LINE:
+            continue  # longer than any path, and slow to parse
         rule = _parse_rule(line.removesuffix(b"\r").decode("latin-1"))
         if rule is not None:
             rules.append(rule)

@@ -37,8 +37,7 @@ _SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
 
 def select_nested(root: str, found: Iterable[str], git: Git, *, most: int = MAX_PROTECTED) -> list[str]:
     """Select what to protect of the names that a snapshot found; `ToolError` where that is more than `most`."""
-    names = (".git", *_NAMES) if git == "read-only" else _NAMES
-    chosen = sorted(path for path in found if os.path.basename(path).lower() in names)
+    chosen = sorted(path for path in found if git == "read-only" or os.path.basename(path).lower() in _NAMES)
     if len(chosen) > most:
         raise ToolError(
             f"There are more than {most} repositories, .steersman and .mcp.json in the workspace {root!r}, too many to "
@@ -124,6 +123,27 @@ class _ProtectionBuilder:
                 self.make_read_only(place)
                 self.guard_missing(place)
 
+    def protect_nested(self, path: str, git: Git) -> None:
+        """Protect a name that a snapshot found: the HEAD of a bare repository stands for all of it."""
+        name = os.path.basename(path).lower()
+        if name in _NAMES:
+            self.protect(path)
+        elif git == "read-only" and name == ".git":
+            self.protect_repository(path)
+        elif git == "read-only":
+            self.protect_bare(os.path.dirname(path))
+
+    def protect_bare(self, folder: str) -> None:
+        """Protect a bare repository; of one that is the root itself, what names programs to run."""
+        if folder == self.root:
+            for name in ("HEAD", *_SETTINGS):
+                self.protect(os.path.join(folder, name))
+        else:
+            self.make_read_only(folder)
+        if common := _read_pointer(os.path.join(folder, "commondir"), "", folder):
+            self.make_read_only(common)
+            self.guard_missing(common)
+
     def protect_git_settings(self, path: str) -> None:
         """Protect the parts of a `.git` that name programs to run, and leave the rest writable."""
         if os.path.islink(path) or os.path.isfile(path):
@@ -171,7 +191,8 @@ def protect_paths(
 ) -> ProtectedPaths:
     """Find what a command in the workspace `root` must not change, except paths that are listed in `allowed`.
 
-    `own` are the folders of the Python we run from, and `nested` the protected names below the root's own.
+    `own` are the folders of the Python we run from. `nested` are the protected names below the root's own, and the HEAD
+    of each bare repository.
     """
     keeping = _ProtectionBuilder(root)
     for name in _NAMES:
@@ -180,10 +201,7 @@ def protect_paths(
         if os.path.isdir(path):
             keeping.make_read_only(os.path.realpath(path))
     for path in nested:
-        if os.path.basename(path).lower() != ".git":
-            keeping.protect(path)
-        elif git == "read-only":
-            keeping.protect_repository(path)
+        keeping.protect_nested(path, git)
     top = os.path.join(root, ".git")
     if git == "read-write":
         keeping.protect_git_settings(top)
@@ -192,6 +210,8 @@ def protect_paths(
         # Without a file HEAD, git takes no folder for a bare repository.
         if _is_missing_or_empty(head := os.path.join(root, "HEAD")):
             keeping.held.add(head)
+        elif os.path.islink(head) or os.path.isfile(head):
+            keeping.protect(head)
     else:
         keeping.protect_repository(top)
     return keeping.build(set(allowed))

@@ -70,8 +70,8 @@ _GIT = (
 )
 _NEW_GIT = (
     "a repository, .steersman or .mcp.json that a command makes in a subfolder is there until the command is over, and "
-    "is set aside then; bare repositories, names beyond the nearest 20,000 folders, and what a project itself keeps "
-    "for git to run (core.hooksPath) are not protected"
+    "is set aside then; names beyond the nearest 20,000 folders, and what a project itself keeps for git to run "
+    "(core.hooksPath) are not protected"
 )
 _OPEN_GIT = "git repositories, .steersman, .mcp.json and the Python we run from can be written in the workspace"
 _ATTRIBUTES = "permissions, owners and times of files outside can be changed where the user may do that"

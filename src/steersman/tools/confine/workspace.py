@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-import unicodedata
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -40,10 +38,10 @@ from steersman.tools.confine.path_resolution import (
     raise_missing,
     resolve_path,
     split_path,
-    stat_entry,
 )
 from steersman.tools.confine.syscalls import FOLDER, has_openat2
 from steersman.tools.confine.trusted_imports import keep_imports_out
+from steersman.tools.confine.write_protection import Protection
 
 __all__ = [
     "PROTECTED",
@@ -73,76 +71,6 @@ _MAX_PATH_BYTES = 4_095
 _MAX_ATTEMPTS = 100
 _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHUNK = 1 << 20
-_MAX_POINTER_BYTES = 4_096
-# The short name of .git on NTFS.
-_SHORT_GIT = re.compile(r"git~\d+", re.IGNORECASE)
-
-
-class Protection:
-    """The protected paths: a bare name is protected everywhere, a path with a slash from the root on."""
-
-    def __init__(self, protected: Iterable[str]) -> None:
-        if isinstance(protected, str):
-            raise TypeError(f"'protected' is a list of names, got {protected!r}.")
-        paths = [tuple(split_path(name)) for name in protected]
-        self._names = {normalize_name(path[0]): path[0] for path in paths if len(path) == 1}
-        self._paths = [tuple(map(normalize_name, path)) for path in paths if len(path) > 1]
-
-    def check(self, root: Root, place: ResolvedPath, shown: str) -> None:
-        """Raise `ProtectedPath` if the path is protected, or leads through a protected one."""
-        real = tuple(map(normalize_name, place.real_names))
-        covered = [name for name in (*real, *map(normalize_name, place.links)) if name in self._names]
-        covered += ["/".join(path) for path in self._paths if real[: len(path)] == path]
-        covered += [name for name, home in self._find_real_locations(root) if real[: len(home)] == home]
-        if covered:
-            raise ProtectedPath(f"{shown!r} is protected by {covered[0]!r}: it can be read but not written.")
-
-    def _find_real_locations(self, root: Root) -> Iterable[tuple[str, tuple[str, ...]]]:
-        """Resolve the protected names in the root that are symlinks, or files that point elsewhere as `.git` can."""
-        for name in self._names.values():
-            found = stat_entry(root.folder, name)
-            if found is not None and (stat.S_ISLNK(found.st_mode) or stat.S_ISREG(found.st_mode)):
-                home = _resolve_home(root, name, found)
-                if home:
-                    yield name, home
-
-
-def normalize_name(name: str) -> str:
-    """Normalize a name as the most lenient file system does: case, Unicode form, invisible characters, NTFS streams."""
-    if _SHORT_GIT.fullmatch(name):
-        return ".git"
-    seen = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
-    seen = seen.casefold().partition(":")[0].rstrip(". ")
-    return seen or name
-
-
-def _resolve_home(root: Root, name: str, found: os.stat_result) -> tuple[str, ...]:
-    try:
-        target = name if stat.S_ISLNK(found.st_mode) else _read_pointer(root, name)
-        if target is None:
-            return ()
-        place = resolve_path(root, split_path(target), name)
-    except (OSError, ValueError, WorkspaceError):
-        # Outside, missing or unreadable: these tools cannot write there in any case.
-        return ()
-    os.close(place.folder)
-    return tuple(map(normalize_name, place.real_names))
-
-
-def _read_pointer(root: Root, name: str) -> str | None:
-    """Read the folder that a `gitdir:` file names; `None` for another file or a folder outside the root."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root.folder)
-    try:
-        words = os.read(descriptor, _MAX_POINTER_BYTES)
-    finally:
-        os.close(descriptor)
-    if not words.startswith(b"gitdir:"):
-        return None
-    target = os.fsdecode(words[7:].strip())
-    if not target.startswith("/"):
-        return target
-    names, depth = split_path(target), len(root.parts)
-    return "/".join(names[depth:]) if tuple(names[:depth]) == root.parts else None
 
 
 class Entry(NamedTuple):
@@ -185,7 +113,7 @@ class Workspace:
             raise NotImplementedError("A workspace needs a system that opens files relative to a folder (openat).")
         self._base = _make_base(root, writable=True)
         self._extra = tuple(_make_base(extra, writable=False) for extra in extra_roots)
-        self._protection = Protection(protected)
+        self._protection = Protection(protected, self._base.path)
         self._kernel = has_openat2() if openat2 is None else openat2
         self.root = self._base.path
         keep_imports_out(str(self.root))
@@ -327,9 +255,10 @@ class Workspace:
             place = resolve_path(root, names, path)
             try:
                 _check_denied(base, place, path, writing=writing)
-                if writing:
-                    self._protection.check(root, place, path)
-                return action(place)
+                if not writing:
+                    return action(place)
+                with self._protection.admit(root, place, path):
+                    return action(place)
             finally:
                 os.close(place.folder)
         finally:
