@@ -20,9 +20,9 @@ TEXT = """# Result
 
 A [link](https://example.org), `code` and **more**.
 
-| a | b |
-|---|---|
-| 1 | 2 |
+| Station | Country | Latitude | Longitude | Reference level | Constants | Measured |
+|---|---|---|---|---|---|---|
+| Heligoland | Germany | 54.17900 | 7.889000 | Normalhöhennull | Bundesamt | yesterday |
 
 ```py
 x = 1  # y
@@ -30,6 +30,11 @@ x = 1  # y
 """
 AXE = JUDGES / "node_modules" / "axe-core" / "axe.min.js"
 RUN_AXE = "async (options) => (await axe.run({ resultTypes: ['violations'], ...options })).violations"
+COUNT_LINES_OF_CELLS = """() => [...document.querySelectorAll("td")].map((cell) => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map((one) => one.top)).size;
+})"""
 # Only the contrast is another one in the other colours.
 VARIANTS: list[tuple[int, Literal["light", "dark"], dict[str, Any]]] = [
     (1600, "light", {}),
@@ -70,6 +75,7 @@ async def test_axe_finds_no_serious_problem() -> None:
         await expect(tab.find(".note-error")).to_be_visible()
         await tab.page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
         await tab.page.set_viewport_size({"width": 380, "height": 800})
+        assert await tab.page.evaluate(COUNT_LINES_OF_CELLS) == [1] * 7
         await tab.find("#open-inspector").click()
         await expect(tab.find("#inspector")).to_be_visible()
         await check_with_axe(tab, "after an error")

@@ -37,6 +37,17 @@ new MutationObserver(() => {
 """.replace("TEXT", json.dumps(TEXT))
 
 
+# How often each message was shown at the same time, at most.
+COUNT_EVERY_CHANGE = """
+window.most = {};
+new MutationObserver(() => {
+  const shown = [...document.querySelectorAll(".bubble")].map((one) => one.textContent);
+  for (const text of shown)
+    window.most[text] = Math.max(window.most[text] ?? 0, shown.filter((other) => other === text).length);
+}).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+
+
 class Pen:
     """A model that writes as far as the test lets it."""
 
@@ -158,7 +169,7 @@ async def test_a_message_whose_receipt_is_lost_counts_once() -> None:
     async with (
         run_server(make_agent("First.", "Second.", "Third.", "Fourth.", "Fifth.", "Sixth.")) as client,
         proxy.lead_to(client) as through,
-        open_page(through) as tab,
+        open_page(through, init=COUNT_EVERY_CHANGE) as tab,
     ):
         proxy.loses = b"POST /sessions "
         await tab.say("One")
@@ -176,6 +187,7 @@ async def test_a_message_whose_receipt_is_lost_counts_once() -> None:
         await expect(tab.answer).to_contain_text("Third.")
         await tab.wait_until_idle()
         assert proxy.loses is None
+        assert await tab.page.evaluate("() => window.most") == {"One": 1, "Two": 1, "Three": 1}
         _, listed = await client.send("GET", "/sessions")
         _, tree = await client.send("GET", f"/sessions/{tab.session}/tree")
         assert len(listed["sessions"]) == 1

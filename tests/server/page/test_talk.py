@@ -21,6 +21,7 @@ async def test_a_prompt_is_answered_and_the_session_is_listed() -> None:
     script = answer(thinking("Let me count."), "# Result\n\nIt is **4**, see `sum`.\n\n- one\n- two", deltas=10)
     async with run_server(make_agent(script, "Again.")) as client, open_page(client) as tab:
         await expect(tab.find("#empty")).to_be_visible()
+        await expect(tab.find("#inspector")).to_be_hidden()
         await tab.say("What is 2 + 2?")
         await tab.wait_until_idle()
         assert "token" not in tab.page.url
@@ -136,6 +137,7 @@ async def test_branches_are_made_and_looked_at() -> None:
         await expect(tab.find("#elsewhere")).to_be_visible()
         await tab.say("Go on here")
         await expect(tab.answer).to_contain_text("Third.")
+        await tab.wait_until_idle()
         texts = await tab.find(".row-user .bubble").all_inner_texts()
         assert [text.strip() for text in texts] == ["One", "Two", "Go on here"]
 

@@ -41,6 +41,7 @@ class Page {
     this.keys = setUpKeys(this);
     document.querySelector("#back").addEventListener("click", () => this.session?.view(this.session.log.tip));
     addEventListener("hashchange", () => this.followAddress());
+    addEventListener("resize", () => this.schedule()); // the panel at the side may have got room
     document.addEventListener("visibilitychange", () => document.hidden || !this.isWatching || void this.watchServer());
   }
 
@@ -74,7 +75,7 @@ class Page {
     const { session } = this;
     this.conversation.list.followsEnd = true;
     try {
-      await session.say(text, { ...options, create: isNew ? () => this.create(session) : null });
+      await session.say(text, { ...options, create: isNew ? (onretry) => this.create(session, onretry) : null });
     } catch (error) {
       if (session.id === null && this.session === session) this.open(null);
       throw error;
@@ -82,8 +83,8 @@ class Page {
     void this.sidebar.refresh();
   }
 
-  async create(session) {
-    await session.create(document.querySelector("#agent").value);
+  async create(session, onretry) {
+    await session.create(document.querySelector("#agent").value, onretry);
     if (this.session !== session) return;
     history.pushState(null, "", `#/${encodeURIComponent(session.id)}`);
     this.sidebar.setCurrent(session.id);
@@ -175,6 +176,8 @@ class Page {
           : this.session.log.running
             ? "running"
             : "idle";
+    if (this.session?.info) this.sidebar.setKnown(title, status);
+    document.body.classList.toggle("is-new", this.session === null);
     setText(document.querySelector("#title"), title);
     document.querySelector("#status").dataset.status = status;
     setText(document.querySelector("#status"), { running: "running", waiting: "needs your answer" }[status] ?? "");

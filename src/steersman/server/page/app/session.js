@@ -2,6 +2,7 @@
 
 import { ApiError, act, makeKey, read } from "./api.js";
 import { Feed } from "./feed.js";
+import { getText } from "./format.js";
 import { Log } from "./log.js";
 
 const AFTER_PAINT = 100; // milliseconds until the rest is loaded, so that the end is painted before
@@ -63,8 +64,8 @@ export class Session {
   }
 
   /** Make the session on the server, and follow it. */
-  async create(agent) {
-    const made = await act("/sessions", agent ? { agent } : {});
+  async create(agent, onretry) {
+    const made = await act("/sessions", agent ? { agent } : {}, { onretry });
     this.id = made.id;
     if (!this.isClosed) this.open();
   }
@@ -100,7 +101,8 @@ export class Session {
   take(events) {
     for (const [position, event] of events) this.log.add(position, event);
     this.tail?.push(...events);
-    for (const [key, sent] of this.sending) if (sent.isDone || this.log.heardKeys.has(key)) this.sending.delete(key);
+    for (const [key, sent] of this.sending)
+      if (sent.isDone || this.log.heardKeys.has(key) || this.isInBranch(sent)) this.sending.delete(key);
     this.checkLoaded();
     if (
       events.some(
@@ -110,6 +112,12 @@ export class Session {
     )
       void this.refresh();
     this.onchange();
+  }
+
+  /** Whether the message of a new branch is in the log: it may be there before its receipt. */
+  isInBranch({ at, before, message }) {
+    const added = at === null ? [] : (this.log.children.get(at) ?? []).filter((id) => !before.has(id));
+    return added.some((id) => getText(this.log.entries.get(id).message) === message.content[0].text);
   }
 
   async setConnection(state, more) {
@@ -173,6 +181,8 @@ export class Session {
       role: "queued",
       kind,
       isSending: true,
+      at,
+      before: new Set(this.log.children.get(at)),
       message: { content: [{ type: "text", text }] },
       version: 1,
       notes: [],
@@ -183,7 +193,7 @@ export class Session {
     const body = at !== null ? { at, content: text } : { content: text };
     this.onchange();
     try {
-      await create?.();
+      await create?.(() => this.noteRetry(sent));
       await this.send(action, body, key, sent);
       sent.isDone = true; // its event is on its way
       if (at !== null) this.sending.delete(key);
@@ -196,11 +206,7 @@ export class Session {
   }
 
   async send(action, body, key, sent) {
-    const onretry = () => {
-      Object.assign(sent, { isRetrying: true, version: sent.version + 1 });
-      this.hasTrouble = true; // the page asks the server how it is
-      this.onchange();
-    };
+    const onretry = () => this.noteRetry(sent);
     try {
       return await act(`${this.path}/${action}`, body, { key, onretry });
     } catch (error) {
@@ -208,6 +214,13 @@ export class Session {
       if (action === "prompt" && error.status === 409) return act(`${this.path}/steer`, body, { key, onretry });
       throw error;
     }
+  }
+
+  /** A message could not be sent yet. */
+  noteRetry(sent) {
+    Object.assign(sent, { isRetrying: true, version: sent.version + 1 });
+    this.hasTrouble = true; // the page asks the server how it is
+    this.onchange();
   }
 
   async stop() {

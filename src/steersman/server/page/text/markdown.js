@@ -5,6 +5,7 @@ import { parseBlocks } from "./blocks.js";
 import { makeCode } from "./code.js";
 import { renderInline } from "./inline.js";
 
+const LONG_CELL = 40; // characters: a longer text is given some width, the table scrolls if it is too wide
 const DEEPEST = 8;
 
 /** The nodes of a text. */
@@ -90,7 +91,11 @@ function renderItem(item, tight, depth) {
 function renderTable({ aligns, rows: [head, ...body] }) {
   const makeCells = (tag, row) =>
     head.map((_, place) =>
-      h(tag, { class: `align-${aligns[place] ?? "left"}`, dir: "auto" }, renderInline(row[place] ?? "")),
+      h(
+        tag,
+        { class: `align-${aligns[place] ?? "left"}${row[place]?.length > LONG_CELL ? " is-long" : ""}`, dir: "auto" },
+        renderInline(row[place] ?? ""),
+      ),
     );
   const table = h(
     "table",

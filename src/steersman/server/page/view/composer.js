@@ -68,7 +68,7 @@ export class Composer {
     setText(
       this.hint,
       running
-        ? "Enter steers · Alt+Enter queues for the end · Shift+Enter new line"
+        ? "Enter steers · Alt+Enter queues for the end"
         : "Enter sends · Shift+Enter new line · ? for keys",
     );
     this.updateReady();

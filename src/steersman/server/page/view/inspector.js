@@ -20,8 +20,7 @@ export class Inspector {
   setSession(session) {
     this.session = session;
     this.chosen = null;
-    this.drawn = "";
-    this.drawnTree = "";
+    this.drawn = this.drawnGauge = this.drawnTree = this.drawnSettings = "";
   }
 
   choose(id) {

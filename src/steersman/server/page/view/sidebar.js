@@ -10,6 +10,7 @@ const STATUS = { running: "running", waiting: "waits for an answer", idle: "" };
 export class Sidebar {
   constructor(page, { report, onmissing }) {
     Object.assign(this, { report, onmissing, query: "", sessions: [], next: null, current: null, agents: [] });
+    this.known = {};
     this.list = page.querySelector("#sessions");
     this.search = page.querySelector("#search");
     this.more = page.querySelector("#more-sessions");
@@ -28,6 +29,14 @@ export class Sidebar {
 
   setCurrent(id) {
     this.current = id;
+    this.known = {};
+    this.show();
+  }
+
+  /** The title and the status of the current session, which the page knows before the list is read again. */
+  setKnown(title, status) {
+    if (title === this.known.title && status === this.known.status) return;
+    this.known = { title, status };
     this.show();
   }
 
@@ -61,7 +70,7 @@ export class Sidebar {
   }
 
   show() {
-    const state = JSON.stringify([this.sessions, this.current, this.next]);
+    const state = JSON.stringify([this.sessions, this.current, this.known, this.next]);
     this.more.hidden = this.next === null;
     setText(
       this.note,
@@ -73,7 +82,7 @@ export class Sidebar {
     const focused = document.activeElement?.closest?.("#sessions li")?.dataset.id;
     replace(
       this.list,
-      this.sessions.map((one) => this.makeItem(one)),
+      this.sessions.map((one) => this.makeItem(one.id === this.current ? { ...one, ...this.known } : one)),
     );
     if (focused) this.list.querySelector(`li[data-id="${CSS.escape(focused)}"] a`)?.focus();
   }
