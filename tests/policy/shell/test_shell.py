@@ -37,7 +37,14 @@ def words(*texts: str) -> Part:
         ("ls [ab]", [Part((Word("ls"), Word("[ab]", wild=0)))]),
         ("git show HEAD~2^ a=b a#b", [words("git", "show", "HEAD~2^", "a=b", "a#b")]),
         ("ls 2>&1 >/dev/null", [words("ls")]),
-        ("ls > a 2>> b < c", [Part((Word("ls"),), ("a", "b", "c"))]),
+        ("ls > a 2>> b < c", [Part((Word("ls"),), ("a", "b"), ("c",))]),
+        ("ls 0<c", [Part((Word("ls"),), (), ("c",))]),
+        ("ls 3<c 2<d <e*", [Part((Word("ls"),), ("c", "d", "e*"))]),
+        ("CI=true LC_ALL=C ls a", [Part((Word("ls"), Word("a")), variables=("CI=true", "LC_ALL=C"))]),
+        ("ls | GIT_PAGER=cat git log", [words("ls"), Part((Word("git"), Word("log")), variables=("GIT_PAGER=cat",))]),
+        ("echo $? \"is $?\"", [Part((Word("echo"), Word("$?"), Word("is $?", quoted=True)))]),
+        ("ls \\( a\\*b \\)", [Part((Word("ls"), *[Word(text, quoted=True) for text in ("(", "a*b", ")")]))]),
+        ("ls a\\**", [Part((Word("ls"), Word("a**", wild=2, quoted=True)))]),
         ("ls>a b", [Part((Word("ls"), Word("b")), ("a",))]),
         ("ls a2>b", [Part((Word("ls"), Word("a2")), ("b",))]),
         ("ls &>/dev/null; ls", [words("ls"), words("ls")]),
@@ -62,6 +69,21 @@ def test_what_is_understood(command: str, parts: list[Part]) -> None:
         ("ls 'x", "a text in ' has no end, more than one line, or something that expands in it"),
         ('ls "$x"', 'a text in " has no end, more than one line, or something that expands in it'),
         ("X=1 ls", "'X=1' is not the plain name of a program"),
+        ("CI=true", "a command is missing"),
+        ("CI=true; ls", "a command is missing"),
+        ("CI=true\nls", "a command is missing"),
+        ("CI=true >/dev/null ls", "the redirection '>' is not understood here"),
+        ("'CI'=true ls", "'CI=true' is not the plain name of a program"),
+        ("CI=x* ls", "'CI=x*' is not the plain name of a program"),
+        ("GIT_PAGER=evil git log", "'GIT_PAGER=evil' is not the plain name of a program"),
+        ("LC_ALL=../x ls", "'LC_ALL=../x' is not the plain name of a program"),
+        ("PATH=. ls", "'PATH=.' is not the plain name of a program"),
+        ("ls $?x$y", "'$' is not understood here"),
+        ('ls "$?$y"', 'a text in " has no end, more than one line, or something that expands in it'),
+        ("\\(ls", "'(ls' is not the plain name of a program"),
+        ("ls \\;", "'\\\\' is not understood here"),
+        ("ls \u4f60|cat", "'\u4f60' is not understood here"),
+        ("ls \u00e0", "'\u00e0' without quotes is not understood"),
         ("if ls", "'if' is not the plain name of a program"),
         ("'ls' -l", "'ls' is not the plain name of a program"),
         ("l''s", "'ls' is not the plain name of a program"),
@@ -98,7 +120,8 @@ PIECES = st.sampled_from(
         ">/dev/null", "2>", ">&", "<<", "<<<", "|&", "$(", ")", "`", "$x", "${", "}", "{", "(", "!", "\\", "'", '"',
         "'a b'", '"c;d"', "''", "#", "~", "=", "X=", "^", "*", "?", "[", "]", "%", "@", "+", ",", "-", "--x", "a",
         "1", "22", "evil", ".", "/", ":", "\r", "\x0b", "\u00a0", "\u200b", "\u00e9", "if", "then", "time", "eval",
-        "exec", "function", "\\\n", "&>", "<(", ">(", "$'", '$"', "!!", "[[", "]]", "coproc",
+        "exec", "function", "\\\n", "&>", "<(", ">(", "$'", '$"', "!!", "[[", "]]", "coproc", "\\(", "\\*", "\\.",
+        "CI=1 ", "LC_ALL=C ",
     )
 )  # fmt: skip
 WILD_COMMANDS = st.lists(PIECES, min_size=1, max_size=12).map("".join)
@@ -136,7 +159,8 @@ def comparable(command: str, reading: ParsedCommand) -> bool:
     """Whether every part runs, in order, once: no `||`, no pipe or `&` that let two run at the same time."""
     if reading.problem is not None or any(part.files for part in reading.parts):
         return False
-    if any(word.wild >= 0 for part in reading.parts for word in part.words):
+    words = [word for part in reading.parts for word in part.words]
+    if any(word.wild >= 0 or "$?" in word.text for word in words) or any(part.inputs for part in reading.parts):
         return False
     plain = command.replace("&&", ";").replace("2>&1", "")
     return "|" not in plain and "&" not in plain and all(part.words[0].text in PROGRAMS for part in reading.parts)

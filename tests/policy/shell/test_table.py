@@ -82,7 +82,7 @@ def test_an_entry_is_consistent(key: str) -> None:
     entry = read_entry(key)
     assert not entry.check or entry.check in CHECKS
     assert entry.operands in ("any", "none", "inside", "write", "target") or entry.operands.isdecimal()
-    assert entry.flags <= {"plain", "free", "words", "double", "deep", "at"}
+    assert entry.flags <= {"plain", "free", "words", "equals", "double", "deep", "at"}
     assert entry.after in ("", "ask") or entry.after in list_keys()
     assert all(name.startswith("-") for name in entry.options)
 
@@ -117,8 +117,8 @@ def test_ordinary_use_is_not_asked_about(section: str) -> None:
 
 def test_ordinary_use_is_asked_about_less_than_with_lists_of_unsafe_options() -> None:
     counts = {section: len(commands) for section, commands in SECTIONS.items()}
-    allowed, gained, lost, asked = counts.values()
-    assert allowed + gained + lost + asked >= 300
+    allowed, gained, understood, lost, asked = counts.values()
+    assert allowed + gained + understood + lost + asked >= 300
     assert lost + asked < gained + asked
     assert lost <= 3
 
@@ -219,10 +219,15 @@ def test_the_tables_are_read_when_a_rule_needs_them() -> None:
     [
         ("1,20p", True), ("$p", True), ("5q", True), ("/a/,/b/p", True), ("1p;3p", True), ("/^#/d", True),
         ("s/a/b/g", True), ("s|a/b|c|", True), ("1,5s/x/y/", True), ("/x/!d", True), ("2~3p", True),
-        ("/[a-z]x/p", True),
+        ("/[a-z]x/p", True), ("s/a/b/; s/c/d/", True), ("s/[[:space:]]*$//;/^$/d", True), ("s/[]a]x/y/g;p", True),
+        ("s/a/b/\ns|c/x|d|g", True), ("s/a/b/;s/[^,]*,/;w f/", True),
         ("s/a/b/e", False), ("s/a/b/w f", False), ("1e rm x", False), ("w f", False), ("1w f", False), ("r f", False),
         ("1p;e rm", False), ("s/a/b/;e", False), ("/[/]e;/p", False), ("s/[/]/w f/p", False), ("1{p;e rm}", False),
         ("s/a/b/\ne rm", False), ("s/a/b\\", False), ("e", False), ("1!e", False), ("p e", False), ("s/a/b/pe", False),
+        # Where a bracket expression hides a delimiter, what looks like a pattern is a command.
+        ("s/[/]x/g;s/w f/y/", False), ("s/[[:a:]/]x/g;s/w f/y/", False), ("s/[]/]x/g;s/w f/y/", False),
+        ("s/[^]/]x/g;s/w f/y/", False), ("/[[:a:]/p;s/]/w f/g", False), ("s/a/b/;w f", False),
+        ("s/[\\]/]x/g;s/w f/y/", False), ("s:[[:a:]]:x:;p", False), ("s/a/b/;s/c/d/w f", False),
         ("\\%a%e", False), ("a\\", False), ("W f", False), ("R f", False), ("F", False), ("y/a/b/", False),
     ],
 )  # fmt: skip

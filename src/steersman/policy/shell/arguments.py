@@ -18,7 +18,17 @@ _LIMITS = {
     ),
     "e": re.compile(r"stylish|json"),
     "t": re.compile(r"term|term-missing"),
-    "r": re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@{}./~^-]*"),
+    "r": re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@{}./:~^-]*"),
+    "d": re.compile(r"0[xX][0-9A-Fa-f]+|[0-9]*"),
+    # cargo clippy joins its arguments with a text in capitals, and what follows that is another argument.
+    "l": re.compile(r"[a-z][a-z0-9_:,-]*"),
+    # For other formats pandoc runs a program or fetches images.
+    "x": re.compile(
+        r"(?:markdown(?:_[a-z]+)?|gfm|commonmark(?:_x)?|html[45]?|plain|rst|org|json|native|asciidoc|latex|man|ms|textile|"
+        r"mediawiki|dokuwiki|jira|docbook[45]?|jats|texinfo|typst|ipynb|opml|tei|muse|haddock|bibtex|csljson)"
+        r"(?:[+-][a-z_]+)*"
+    ),
+    "u": re.compile(r"no:[A-Za-z0-9_.-]+"),
     "p": re.compile(r"[^;,\"%]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
@@ -121,8 +131,8 @@ class _Reader:
             name = name[1:]
         if text.startswith("--") or "words" in self.entry.flags:
             option = self._get_option(name, text)
-            if equals and not option.arity:
-                raise NeedsApproval(f"the option {name!r} takes no value, got {text!r}")
+            if equals and (not option.arity or self._takes_next_word()):
+                raise NeedsApproval(f"the option {name!r} takes no value in the same word, got {text!r:.200}")
             if word.wild >= 0 and "plain" not in self.entry.flags and (self.entry.check or option.limit):
                 # The name of a file may end the value early, and what follows is not looked at.
                 raise NeedsApproval(f"{text!r:.200} could become another value")
@@ -136,6 +146,10 @@ class _Reader:
                 self._take_value(name, option, Word(attached, -1, word.quoted) if attached else None)
                 return
             self.found.options.append((name, None))
+
+    def _takes_next_word(self) -> bool:
+        """Whether the program ignores what follows `=` and takes the next word for the value: `xxd -cols=8 4 f`."""
+        return "words" in self.entry.flags and "equals" not in self.entry.flags
 
     def _get_option(self, name: str, text: str) -> Option:
         option = self.entry.options.get(name)
@@ -165,9 +179,9 @@ class _Reader:
         if value.text.startswith("-") and value.text != "-" and not option.dashed:
             # If a program took no value there, this would be an option.
             raise NeedsApproval(f"{value.text!r:.200} after {name!r} could be an option")
-        if self.entry.operands in ("inside", "write") and not option.dashed and _is_outside(value.text):
+        if self.entry.operands in ("inside", "write") and not option.dashed:
             # An option of a plugin that is not installed takes no value, and this is an operand.
-            raise NeedsApproval(f"{value.text!r:.200} is outside the folder")
+            self._check_place(value)
         if value.wild < 0 or "plain" in self.entry.flags:
             return
         if value.wild == 0 or value.text.startswith("-"):
@@ -180,7 +194,7 @@ class _Reader:
     def _check_value(self, name: str, option: Option, value: Word) -> None:
         if "at" in self.entry.flags and value.text.startswith("@"):
             raise NeedsApproval(f"{value.text!r:.200} names a file with more arguments")
-        if option.limit == "i" and _is_outside(value.text):
+        if option.limit == "i" and is_outside(value.text):
             raise NeedsApproval(f"{value.text!r:.200} is outside the folder")
         limit = _LIMITS.get(option.limit)
         if limit is not None and not limit.fullmatch(value.text):
@@ -194,12 +208,18 @@ class _Reader:
             raise NeedsApproval(f"{text!r:.200} names a file with more arguments")
         if "deep" in flags and _is_above(text, wild=word.wild >= 0):
             raise NeedsApproval(f"below {text!r:.200} may be what other processes know")
-        if kind in ("inside", "write", "target") and _is_outside(text):
+        if kind in ("inside", "write", "target"):
+            self._check_place(word)
+        if kind == "target" and ("=" in text or word.wild >= 0):
+            raise NeedsApproval(f"{text!r:.200} sets a variable of the makefile, or could")
+
+    def _check_place(self, word: Word) -> None:
+        """Check that a path leads to no other folder and, where it may be written, to no protected one."""
+        text = word.text
+        if is_outside(text):
             raise NeedsApproval(f"{text!r:.200} is outside the folder")
-        if kind == "target" and "=" in text:
-            raise NeedsApproval(f"{text!r:.200} sets a variable of the makefile")
         hidden = word.wild >= 0 and "/." in f"/{text}"  # `.g*` may become `.git`
-        if kind == "write" and (hidden or not _PROTECTED.isdisjoint(text.casefold().split("/"))):
+        if self.entry.operands == "write" and (hidden or not _PROTECTED.isdisjoint(text.casefold().split("/"))):
             raise NeedsApproval(f"{text!r:.200} changes what later commands do")
 
 
@@ -212,7 +232,8 @@ def _check_count(entry: Entry, operands: Sequence[Word]) -> None:
         raise NeedsApproval(f"{entry.key!r} writes to its last operand")
 
 
-def _is_outside(path: str) -> bool:
+def is_outside(path: str) -> bool:
+    """Whether a path may lead out of the folder, judging by its text."""
     return path.startswith(("/", "~")) or ".." in path.split("/") or "://" in path
 
 

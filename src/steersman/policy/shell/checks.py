@@ -8,11 +8,15 @@ from typing import TypeAlias
 
 from steersman.policy.shell.arguments import Arguments
 
-_REGEX = r"/(?:[^/\\\n\[]|\\[^\n]|\[\^?\]?[^\]/\n]*\])+/[IM]*"
+# To BSD sed, a delimiter in a bracket expression is part of it, to GNU sed it is not: none may be there.
+_BRACKET = r"\[\^?+\]?+(?:\[(?!{mark}):[a-z]+:\]|\\[A-Za-z]|(?!{mark})[^\]\[\\\n])*\]"
+_REGEX = rf"/(?:[^/\\\n\[]|\\[^\n]|{_BRACKET.format(mark='/')})+/[IM]*"
 _ADDRESS = rf"(?:[0-9]+(?:~[0-9]+)?|\$|{_REGEX})"
-_PLACE = rf"(?:{_ADDRESS}(?:,(?:{_ADDRESS}|[+~][0-9]+))?[ \t]*!?[ \t]*)?"
-_SED_PRINT = re.compile(
-    rf"[ \t]*{_PLACE}(?:[pd=l]|[qQ][0-9]*)[ \t]*(?:[;\n][ \t]*{_PLACE}(?:[pd=l]|[qQ][0-9]*)[ \t]*)*;?"
+_PLACE = rf"(?:{_ADDRESS}(?:,(?:{_ADDRESS}|[+~][0-9]+))?[ \t]*(?:![ \t]*)?)?"
+_SED_MANY = re.compile(
+    rf"(?:[ \t]*{_PLACE}(?:[pd=l]|[qQ][0-9]*|s(?P<mark>[/|,#:@%+])(?:(?!(?P=mark))[^\\\n\[]|\\[^\n]|"
+    rf"{_BRACKET.format(mark='(?P=mark)')})*(?P=mark)(?:(?!(?P=mark))[^\\\n]|\\[^\n])*(?P=mark)[gpiImM0-9]*)"
+    r"[ \t]*(?:[;\n]|\Z))+"
 )
 _SED_REPLACE = re.compile(
     rf"{_PLACE}s(?P<mark>[/|,#:@%+])(?:(?!(?P=mark))[^\\\n]|\\[^\n])*(?P=mark)(?:(?!(?P=mark))[^\\\n]|\\[^\n])*(?P=mark)"
@@ -39,7 +43,8 @@ _READS = re.compile(r"load|eval", re.IGNORECASE)
 _FORMULA = re.compile(r"[A-Za-z0-9@+_-]+(?:\.[0-9]+)*")
 _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
 _EXPANDS = re.compile(r"[$`\"\\]")
-_CODE_HOST = re.compile(r"https://github\.com/.*|(?!.*://).*")
+_CODE_HOST = re.compile(r"https://github\.com/.*|(?:(?!https?:|ssh:|git:|git\+)[A-Za-z0-9-]+:)?[^@:]*", re.IGNORECASE)
+_ADDRESS_OF_HOST = re.compile(r".*://.*|(?:https?|ssh|git|git\+[a-z]+):.*|[^/]*@.*", re.IGNORECASE | re.DOTALL)
 _THREE_STEPS = re.compile(r"[^/]+\.[^/]+/[^/]+/[^/]+")
 _CHANGING = frozenset(
     ("fix", "init", "installGitPreCommitHook", "installGitPrePushHook", "generateEditorConfig", "applyToIDEA")
@@ -52,7 +57,7 @@ def _check_sed(found: Arguments) -> str | None:
     """Allow only printing, deleting and replacing lines of the output: a script can run commands and write files."""
     scripts = found.list_values("-e", "--expression") or found.operands[:1]
     harmless = all(
-        script.wild < 0 and (_SED_PRINT.fullmatch(script.text) or _SED_REPLACE.fullmatch(script.text))
+        script.wild < 0 and (_SED_MANY.fullmatch(script.text) or _SED_REPLACE.fullmatch(script.text))
         for script in scripts
     )
     if scripts and harmless:
@@ -166,7 +171,7 @@ def _check_cloud(found: Arguments) -> str | None:
 
 def _check_script(found: Arguments) -> str | None:
     """Older package managers put the arguments of a script between double quotes for a shell."""
-    wrong = [word.text for word in found.operands if _EXPANDS.search(word.text)]
+    wrong = [word.text for word in found.operands if word.wild >= 0 or _EXPANDS.search(word.text)]
     return f"{wrong[0]!r:.200} may be expanded by a shell" if wrong else None
 
 
@@ -199,7 +204,7 @@ def _check_code_host(found: Arguments) -> str | None:
 
 def _check_own_repository(found: Arguments) -> str | None:
     """An address leads to any repository, and sends the text there."""
-    wrong = [word.text for word in found.operands if "://" in word.text]
+    wrong = [word.text for word in found.operands if _ADDRESS_OF_HOST.fullmatch(word.text)]
     return f"{wrong[0]!r:.200} may be in another repository" if wrong else None
 
 
@@ -211,8 +216,8 @@ def _check_formula(found: Arguments) -> str | None:
 
 def _check_settings(found: Arguments) -> str | None:
     """After `--` stand settings of the test run, such as a folder with other adapters."""
-    wrong = [word.text for word in found.operands if "=" in word.text]
-    return f"{wrong[0]!r:.200} is a setting of the test run" if wrong else None
+    wrong = [word.text for word in found.operands if word.wild >= 0 or "=" in word.text]
+    return f"{wrong[0]!r:.200} is a setting of the test run, or could become one" if wrong else None
 
 
 def _check_apply(found: Arguments) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold_lookalikes
 from steersman.policy.shell.prefix_rules import (
     drop_global_options,
     explain_unknown_program,
     explain_unsafe_arguments,
+    explain_unsafe_inputs,
     explain_unsafe_prefix,
 )
 from steersman.policy.shell.programs import explain_runner, takes_commands
@@ -18,6 +20,9 @@ from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possib
 
 _BLANKS = " \t\n"  # to a shell, any other white space is part of a word
 _MANY = 50
+_SHORTEST = 3  # letters that may stand for a longer name
+_BEFORE = r"(?<![a-z0-9_-])"
+_AFTER = r"(?![a-z0-9_-])"
 _BETWEEN = re.compile(r"[|&;<>()]+")
 _STAR = "a wildcard may stand only at the end, after the words the command begins with"
 
@@ -36,7 +41,7 @@ class AllowedCommand:
         words = drop_global_options(part.words) if self.prefix else part.words
         if not size or words[:size] != self.words:
             return False
-        return self.prefix or len(part.words) == size
+        return self.prefix or (len(part.words) == size and part.is_bare)
 
     @property
     def warning(self) -> str | None:
@@ -53,7 +58,7 @@ def parse_allowed_command(pattern: str) -> AllowedCommand:
     if prefix == text:
         return _parse_whole_command(text)
     parsed = parse_command(prefix)
-    if parsed.problem is not None or len(parsed.parts) != 1 or parsed.parts[0].files:
+    if parsed.problem is not None or len(parsed.parts) != 1 or not parsed.parts[0].is_bare:
         raise ValueError(f"{prefix!r} is not the beginning of one simple command")
     words = parsed.parts[0].words
     if any(word.wild >= 0 for word in words):
@@ -66,7 +71,7 @@ def parse_allowed_command(pattern: str) -> AllowedCommand:
 def _parse_whole_command(text: str) -> AllowedCommand:
     """Parse a rule without a trailing `*`: that exact text, or that exact simple command as a part of others."""
     parsed = parse_command(text)
-    simple = parsed.problem is None and len(parsed.parts) == 1 and not parsed.parts[0].files
+    simple = parsed.problem is None and len(parsed.parts) == 1 and parsed.parts[0].is_bare
     words = [word for part in parsed.parts for word in part.words]
     if "*" in text and (not words or any(word.wild >= 0 and "*" in word.text[word.wild :] for word in words)):
         raise ValueError(_STAR)
@@ -94,7 +99,8 @@ def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str 
         return f"no rule allows {part.text!r:.200}"
     if any(not rule.prefix for rule in covering):
         return None
-    return explain_unsafe_arguments(drop_global_options(part.words))
+    words = drop_global_options(part.words)
+    return explain_unsafe_arguments(words) or explain_unsafe_inputs(words, part.inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,30 +122,58 @@ class ForbiddenCommand:
             found = not self.words or any(self._is_among(words) for words in _list_candidates(command, parsed))
         if found:
             return "yes"
-        return "maybe" if parsed.problem is not None or self._is_hinted_at(command, parsed) else "no"
+        unsure = parsed.problem is not None or self._is_hinted_at(command, parsed) or self._is_spelled_otherwise(parsed)
+        return "maybe" if unsure else "no"
 
     def _is_hinted_at(self, command: str, parsed: ParsedCommand) -> bool:
         """Whether the words are in a text that a program of the command may run as a command."""
-        commands = [[word.text for word in part.words] for part in parsed.parts]
-        scripted = any(_runs_script(words) for words in commands)
-        if not self.words or not (scripted or any(takes_commands(words) for words in commands)):
+        if not self.words:
             return False
-        before = "" if scripted else r"(?<![a-z0-9_-])"  # in a sed script, a letter comes right before a command
-        after = ["(?![a-z0-9_-])"] * (len(self.words) - 1) + ["" if self.open else "(?![a-z0-9_-])"]
-        text = fold_lookalikes(command)
+        commands = [[word.text for word in part.words] for part in parsed.parts]
+        if any(_runs_script(words) for words in commands):
+            return self._is_in(command, before="")  # in a sed script, a letter comes right before a command
+        if any(takes_commands(words) for words in commands):
+            return self._is_in(command, before=_BEFORE)
+        texts = [_find_options(part.words) for part in parsed.parts]
+        return any(text and self._is_in(text, before=rf"(?:{_BEFORE}|(?<=\s-[a-z]))") for text in texts)
+
+    def _is_in(self, text: str, *, before: str) -> bool:
+        after = [_AFTER] * (len(self.words) - 1) + ["" if self.open else _AFTER]
+        text = fold_lookalikes(text)
         return all(
             re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
         )
 
-    def _is_among(self, words: Sequence[str]) -> bool:
+    def _is_spelled_otherwise(self, parsed: ParsedCommand) -> bool:
+        """Whether a part may be the command with wildcards, a shortened subcommand or other names of options."""
+        if not self.words:
+            return False
+        for part in parsed.parts:
+            words = [self._complete(word) for word in part.words]
+            if words != [word.text for word in part.words] and self._is_among(words):
+                return True
+            if explain_unsafe_arguments(part.words) is not None and self._is_among(words, strictly=False):
+                return True
+        return False
+
+    def _complete(self, word: Word) -> str:
+        """Find the word of the rule that a word may become or stand for; itself where there is none."""
+        text = fold_lookalikes(word.text)
+        if word.wild >= 0:
+            return next((wanted for wanted in self.words if fnmatchcase(wanted, text)), word.text)
+        if len(text) < _SHORTEST or text.startswith("-"):
+            return word.text
+        return next((wanted for wanted in self.words[1:] if wanted.startswith(text)), word.text)
+
+    def _is_among(self, words: Sequence[str], *, strictly: bool = True) -> bool:
         """Whether the words are the command; after a program that runs others, whether it begins at any word."""
         words = [fold_lookalikes(word) for word in words]
         starts = range(len(words) if _runs_others(words[0]) else 1)
         places = [start for start in starts if words[start].rpartition("/")[2].startswith(self.words[0])]
         # No real command looks like this, and checking every position would take long.
-        return len(places) > _MANY or any(self._begins_at(words, start) for start in places)
+        return len(places) > _MANY or any(self._begins_at(words, start, strictly=strictly) for start in places)
 
-    def _begins_at(self, words: Sequence[str], start: int) -> bool:
+    def _begins_at(self, words: Sequence[str], start: int, *, strictly: bool) -> bool:
         wanted, *others = self.words
         name = words[start].rpartition("/")[2]
         if name == wanted or (self.open and not others):
@@ -150,7 +184,7 @@ class ForbiddenCommand:
             return False
         options = [word for word in others if word.startswith("-")]
         operands = [word for word in others if not word.startswith("-")]
-        return _has_options(options, rest) and self._has_operands(operands, rest)
+        return _has_options(options, rest, strictly=strictly) and self._has_operands(operands, rest)
 
     def _has_operands(self, operands: Sequence[str], words: Sequence[str]) -> bool:
         """Whether the words come in this order, with only options and their values between them."""
@@ -226,13 +260,23 @@ def _runs_script(words: Sequence[str]) -> bool:
     return explain_unsafe_arguments([Word(word) for word in words]) is not None
 
 
-def _has_options(options: Sequence[str], words: Sequence[str]) -> bool:
+def _find_options(words: Sequence[Word]) -> str:
+    """Find what an option of a command may run: all from its first option on, unless it is known to be harmless."""
+    first = next((place for place, word in enumerate(words) if place and word.text.startswith("-")), 0)
+    if not first or explain_unsafe_arguments(words) is None:
+        return ""
+    return " " + " ".join([word.text for word in words[first:]])
+
+
+def _has_options(options: Sequence[str], words: Sequence[str], *, strictly: bool) -> bool:
+    """Whether the options are there; if not `strictly`, `-f` and a long name with the same first letter are one."""
     letters = set("".join([word[1:] for word in words if word.startswith("-") and not word.startswith("--")]))
+    initials = set[str]() if strictly else {word[2:3] for word in words if word.startswith("--")}
     for option in options:
         if option.startswith("--"):
-            if not any(_is_option(word, option) for word in words):
+            if not any(_is_option(word, option) for word in words) and (strictly or option[2:3] not in letters):
                 return False
-        elif not letters.issuperset(option[1:]) and option not in words:
+        elif not (letters | initials).issuperset(option[1:]) and option not in words:
             return False
     return True
 

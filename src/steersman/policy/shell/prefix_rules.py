@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from steersman.policy.shell.arguments import NeedsApproval, read_arguments
+from steersman.policy.shell.arguments import NeedsApproval, is_outside, read_arguments
 from steersman.policy.shell.checks import CHECKS
 from steersman.policy.shell.programs import SCRIPTS, SUBCOMMANDS, explain_runner, explain_unsafe_option
 from steersman.policy.shell.syntax import Word
@@ -72,6 +72,14 @@ def explain_unsafe_arguments(words: Sequence[Word]) -> str | None:
     return CHECKS[entry.check](found) if entry.check else None
 
 
+def explain_unsafe_inputs(words: Sequence[Word], paths: Sequence[str]) -> str | None:
+    """Explain why a command must not read these files as its input; `None` for files of the folder."""
+    if paths and find_entry([word.text for word in words]) is None:
+        return f"it reads {paths[0]!r:.200}, and what {words[0].text!r} does with it is not known"
+    wrong = [path for path in paths if is_outside(path) or _reaches_processes(Word(path))]
+    return f"it reads {wrong[0]!r:.200}, which is outside the folder" if wrong else None
+
+
 def _explain_runner(program: str) -> str | None:
     """Explain why no rule by prefix covers a program; the rule itself was refused before."""
     why = explain_runner(program)
@@ -129,8 +137,8 @@ def _leads_to_proc(path: str, *, wild: bool) -> bool:
         return False
     if back and "dev" in steps:
         return True
-    if path.startswith("/") and steps[0] == "dev" and len(steps) > 1 and steps[1].startswith(("fd", "std")):
-        # Symlinks into /proc/self/fd, and so a way to the other processes.
+    if path.startswith("/") and steps[0] == "dev" and len(steps) > 1 and steps[1].startswith(("fd", "std", "core")):
+        # Symlinks into /proc/self/fd, and so a way to the other processes; /dev/core is the memory.
         return _DESCRIPTOR.fullmatch("/".join(steps[1:])) is None
     return wild and _could_lead_to_proc(steps, absolute=path.startswith("/"), back=back)
 

@@ -1,7 +1,7 @@
 """Parses a shell command in two ways: strictly, for what it surely runs, and loosely, for everything it may run.
 
-The strict parser knows plain words, quotes without expansion, separators of commands and the simplest redirections. It
-rejects everything else, also where shells disagree.
+The strict parser knows plain words, quotes without expansion, separators of commands, the simplest redirections, and
+variables that change no program. It rejects everything else, also where shells disagree.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ _RESERVED = re.compile(
 )
 _NOWHERE = "/dev/null"
 _COMMAND = re.compile(r"[A-Za-z0-9_./+-]+")
+# Variables before a command that change how its output looks, and no more.
+_VARIABLE = re.compile(
+    r"(?:CI|NO_COLOR|(?:FORCE|CLI)_?COLOR|CLICOLOR_FORCE|PYTHONDONTWRITEBYTECODE|PYTHONUNBUFFERED|RUST_BACKTRACE|"
+    r"GIT_TERMINAL_PROMPT|COLUMNS|LINES)=(?:[0-9]*|true|false|full)|"
+    r"NODE_ENV=(?:test|development|production)|TERM=(?:dumb|xterm|xterm-256color)|TZ=UTC|(?:GIT_|GH_)?PAGER=(?:cat)?|"
+    r"(?:LANG|LC_[A-Z]+)=(?:C|POSIX|C\.UTF-8|en_US\.UTF-8)"
+)
 
 # All tokens of a command, in the order in which they are tried. What no line matches is not understood:
-# `$`, backticks, backslashes, parentheses, braces (but for `HEAD@{1}`), `!`, heredocs, comments, `~` and `#` and `=`
-# at the start of a word. To some shells, `&>` ends a command, and what comes after the file is another one.
+# `$` (but for `$?`, a number), backticks, most backslashes, parentheses, braces (but for `HEAD@{1}`), `!`, heredocs,
+# comments, `~` and `#` and `=` at the start of a word. To some shells, `&>` ends a command, and what comes after the
+# file is another one. In some character sets, `|` after a character beyond ASCII is its second half.
 _TOKEN = re.compile(
     r"""
     (?P<blank>    [ \t]+ )
@@ -32,15 +40,21 @@ _TOKEN = re.compile(
   | (?P<end>      [;&] )
   | (?P<pipe>     \| )
   | (?P<single>   '[^'\n]*' )
-  | (?P<double>   "(?:[^"\\$`!\n]|\\[^"\\$`!\n])*" )
+  | (?P<double>   "(?:[^"\\$`!\n]|\$\?|\\[^"\\$`!\n])*" )
+  | (?P<escaped>  \\[()!*?.] )
+  | (?P<status>   \$\? )
   | (?P<tilde>    (?<=[A-Za-z0-9_\-./^@+%,])[~\#] )
   | (?P<braced>   (?<=@)\{[A-Za-z0-9-]+\} )
-  | (?P<bare>     [A-Za-z0-9_\-./:,+%@]+|[^\x00-\x7f]+ )
+  | (?P<bare>     [A-Za-z0-9_\-./:,+%@]+|[^\x00-\x7f](?!\|) )
   | (?P<inner>    [=^] )
   | (?P<glob>     [*?\[\]] )
     """,
     re.VERBOSE,
 )
+
+
+_IN_WORDS = frozenset(("single", "double", "escaped", "status", "tilde", "braced", "bare", "inner", "glob"))
+_BLANK_BYTES = frozenset((0x85, 0xA0))  # some shells take these bytes for blanks, also inside a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +68,21 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One simple command of a compound command, and the files it is redirected to or from."""
+    """One simple command of a compound command.
+
+    `inputs` are the files that it reads as its input, `files` those of all other redirections, and `variables` those
+    that are set for it.
+    """
 
     words: tuple[Word, ...]
     files: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the words are all of the command."""
+        return not self.files and not self.inputs and not self.variables
 
     @property
     def text(self) -> str:
@@ -99,11 +124,13 @@ class _StrictParser:
         self.parts: list[Part] = []
         self.words: list[Word] = []
         self.files: list[str] = []
+        self.inputs: list[str] = []
+        self.variables: list[str] = []
         self.pieces: list[str] = []
         self.size = 0
         self.wild = -1
         self.quoted = False
-        self.into = False  # whether the word being read is the target of a redirection
+        self.into = ""  # the redirection whose file is being read
         self.joined = False  # whether the last separator wants another command after it
 
     def parse(self) -> list[Part]:
@@ -113,7 +140,7 @@ class _StrictParser:
             if match is None:
                 raise _NotUnderstood(_describe_unknown(command[position]))
             kind = match.lastgroup or ""
-            if kind in ("single", "double", "tilde", "braced", "bare", "inner", "glob"):
+            if kind in _IN_WORDS:
                 self._extend_word(kind, match[0])
             elif self.pieces and match[0][0].isdigit():
                 # Digits after a word belong to the word; only on their own do they belong to a redirection.
@@ -132,6 +159,11 @@ class _StrictParser:
         if kind in ("single", "double"):
             self.quoted = True
             text = text[1:-1]
+        elif kind == "escaped":
+            self.quoted = True
+            text = text[1:]
+        elif kind == "bare" and not text.isascii() and not _BLANK_BYTES.isdisjoint(text.encode()):
+            raise _NotUnderstood(f"{text!r} without quotes is not understood")
         elif kind == "inner" and not self.pieces:
             raise _NotUnderstood(f"{text!r} at the start of a word is not understood")
         elif kind == "glob" and self.wild < 0:
@@ -145,7 +177,7 @@ class _StrictParser:
         if kind in ("dup", "silence", "redirect"):
             if not self.words or self.into or text[1:2].isdigit():
                 raise _NotUnderstood(f"the redirection {text.strip()!r} is not understood here")
-            self.into = kind == "redirect"
+            self.into = text.strip() if kind == "redirect" else ""
             return
         if kind == "line":
             # After `&&`, `||` and `|` the command continues on the next line.
@@ -160,9 +192,13 @@ class _StrictParser:
         word = Word("".join(self.pieces), self.wild, self.quoted)
         self.pieces, self.size, self.wild, self.quoted = [], 0, -1, False
         if self.into:
-            self.into = False
+            plain = self.into in ("<", "0<") and word.wild < 0
+            self.into = ""
             if word.text != _NOWHERE:
-                self.files.append(word.text)
+                (self.inputs if plain else self.files).append(word.text)
+            return
+        if not self.words and not word.quoted and _VARIABLE.fullmatch(word.text):
+            self.variables.append(word.text)
             return
         if not self.words:
             _check_command(word)
@@ -172,9 +208,9 @@ class _StrictParser:
         if self.into:
             raise _NotUnderstood("a redirection has no file")
         if self.words:
-            self.parts.append(Part(tuple(self.words), tuple(self.files)))
-            self.words, self.files, self.joined = [], [], False
-        elif not ends:
+            self.parts.append(Part(tuple(self.words), tuple(self.files), tuple(self.inputs), tuple(self.variables)))
+            self.words, self.files, self.inputs, self.variables, self.joined = [], [], [], [], False
+        elif not ends or self.variables:
             raise _NotUnderstood("a command is missing")
 
 

@@ -4,7 +4,8 @@ A table is a text. An entry begins with the commands it is about, separated by c
 
     plain      no option of the program runs another program or writes, so that a wildcard may become any option
     free       every word is text for the program, as for echo
-    words      options are whole words with one dash: `-name`, `-name value`, `-name=value`
+    words      options are whole words with one dash: `-name`, `-name value`
+    equals     such a word may have its value behind `=`; other programs take the next word for the value all the same
     double     such a word may have two dashes as well
     deep       the program reads the files below its operands
     at         `@name` is a file with more arguments
@@ -16,8 +17,9 @@ A table is a text. An entry begins with the commands it is about, separated by c
 Indented lines have its options: `-abc` are three, `-n:` and `--name=` take a value, `-n?` and `--name?` may have one in
 the same word. Written twice (`-n::`, `--name==`) the value may begin with a dash. A letter after that limits the value:
 `n` a plain name, `f` a format, `e` a format of eslint, `t` a report on the terminal, `i` a path inside the workspace,
-`o` owner/repository, `p` a text that sets no property of a build, `r` a revision, `s` never in the same word. `-#` is
-every digit, and `@name` includes a group. Lines with `!` have the options that need approval.
+`o` owner/repository, `p` a text that sets no property of a build, `r` a revision, `s` never in the same word, `d` a
+number, `l` names of lints, `x` a format of pandoc that is text, `u` a plugin that is not to be used. `-#` is every
+digit, and `@name` includes a group. Lines with `!` have the options that need approval.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 _TABLES = ("text", "system", "git", "code", "packages", "cloud")
-_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([nfeioprst])?")
+_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([nfeioprstdlxu])?")
 _CLUSTER = re.compile(r"-[A-Za-z0-9.#]{2,}")
 _VERSION = re.compile(r"[-0-9.]+$")
 _LONGEST = 4

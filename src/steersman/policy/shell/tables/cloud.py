@@ -12,6 +12,10 @@ docker images, docker image ls, podman images
   @docker -aq -f: --all --digests --filter= --format= --no-trunc --quiet --tree
 docker logs, docker container logs, podman logs, docker service logs
   @docker -ft -n: --details --follow --since= --tail= --timestamps --until= --no-color --no-log-prefix --index=
+docker compose ps
+  @docker -aq --all --filter= --format= --no-trunc --orphans? --quiet --services --status=
+docker compose logs
+  @docker -ft -n: --follow --index= --no-color --no-log-prefix --since= --tail= --timestamps --until=
 docker compose ls, docker compose version
   @docker -aq --all --filter= --format= --quiet --short
 docker inspect, docker image inspect, docker container inspect, docker network inspect, docker volume inspect,
@@ -67,14 +71,18 @@ gh run list
 gh run view, gh run watch, gh workflow list, gh workflow view
   @gh -avy -i: -j: -r: --all --attempt= --exit-status --job= --log --log-failed --verbose --ref= --yaml --interval=
   --compact
-gh release view, gh release list, gh repo view, gh repo list, gh label list, gh search issues, gh search prs,
-gh search repos, gh search code, gh search commits, gh cache list, gh auth status, gh status | check=codehost
+@ghlist
   @gh -b: -o: -s: -l: --branch= --order= --sort= --language= --owner= --state= --label= --author= --visibility= --topic=
   --exclude-drafts --exclude-pre-releases --archived? --fork --source --no-archived --match= --filename= --extension=
   ! -t --show-token --hostname=
+gh release view, gh release list, gh repo view, gh repo list, gh label list, gh cache list, gh auth status,
+gh status | check=codehost
+  @ghlist
+gh search issues, gh search prs, gh search repos, gh search code, gh search commits
+  @ghlist
 gh pr create, gh pr comment, gh issue create, gh issue comment | check=ownrepository
-  -df -l: -t:: -b:: -a: -B: -H: -m: -r: --title== --body== --draft --fill --fill-first --fill-verbose --assignee=
-  --base= --head= --label= --milestone= --reviewer= --dry-run
+  -df -l: -t:: -b:: -a: -B:r -H:r -m: -r: --title== --body== --draft --fill --fill-first --fill-verbose --assignee=
+  --base=r --head=r --label= --milestone= --reviewer= --dry-run
   ! -w -e -F: -R: -T: --web --editor --body-file= --repo= --template= --recover= --edit-last --delete-last --yes
 glab mr view, glab mr list, glab issue view, glab issue list, glab ci list, glab ci status | check=ownrepository
   -c -P: -p: -F: -a: -l: --comments --all --closed --merged --label= --author= --assignee= --page= --per-page= --output=
@@ -106,11 +114,11 @@ az aks show, az acr list, az storage account list, az functionapp list, az versi
   -o: -g: -n: -d --output= --query= --resource-group= --name= --show-details --all --only-show-errors
   ! --debug --subscription= --verbose
 terraform fmt, terraform output, terraform state list, terraform workspace list,
-terraform workspace show | words operands=inside
+terraform workspace show | words equals operands=inside
   -check -diff -list? -write? -recursive -json -raw -no-color -state:i -id:
 terraform providers | words operands=none
 helm list, helm ls, helm status, helm get values, helm get manifest, helm get notes, helm history, helm search repo,
-helm repo list, helm show values, helm show chart, helm env
+helm repo list, helm show values, helm show chart, helm env | check=ownrepository
   -aAqdr -n: -o: -l: -f: -m: --all --all-namespaces --namespace= --output= --selector= --filter= --max= --short
   --revision= --version= --deployed --failed --pending --time-format= --versions --devel
   ! --kubeconfig= --kube-context= --kube-apiserver= --kube-token= --kube-as-user= --post-renderer= --repo= --ca-file=
@@ -118,6 +126,6 @@ flyctl status, fly status, flyctl logs, fly logs, heroku logs, heroku ps, heroku
 netlify status, wrangler tail, doctl compute droplet list, supabase status
   -n:s -a:s --app=n --num= --tail --json --json-output
 pg_isready | operands=none
-  -q -d: -h: -p: -t: -U: --quiet --timeout= --version --help
+  -q -d:n -h:r -p:d -t:d -U:n --quiet --timeout=d --version --help
 redis-cli ping | operands=none
 """

@@ -2,7 +2,7 @@
 
 TABLE = """
 pytest, py.test, python -m pytest | operands=inside at
-  -qvxslVh -k: -m: -r: -n: --quiet --verbose --verbosity= --exitfirst --showlocals --no-showlocals --capture=
+  -qvxslVh -k: -m: -r: -n: -p:u --quiet --verbose --verbosity= --exitfirst --showlocals --no-showlocals --capture=
   --maxfail= --tb= --co --collect-only --lf --last-failed --ff --failed-first --nf --new-first --sw --stepwise
   --sw-skip --stepwise-skip --sw-reset --stepwise-reset --last-failed-no-failures= --lfnf= --cache-show? --cache-clear
   --no-header --no-summary --no-fold-skipped --force-short-summary --color= --code-highlight= --durations=
@@ -20,7 +20,7 @@ pytest, py.test, python -m pytest | operands=inside at
   --hypothesis-show-statistics --hypothesis-verbosity= --hypothesis-explain --benchmark-skip --benchmark-disable
   --benchmark-only --loadscope-reorder --no-loadscope-reorder --max-worker-restart= --maxschedchunk= --testrunuid=
   --timeout-disable-debugger-detection --timeout_method= --report-chars= --version --help
-  ! -d -f --px= --tx= --rsyncdir= --rsyncignore= --looponfail -c: -p: -o: -W: -L? --config-file=
+  ! -d -f --px= --tx= --rsyncdir= --rsyncignore= --looponfail -c: -o: -W: -L? --config-file=
   ! --override-ini= --pythonwarnings= --rootdir= --basetemp= --confcutdir= --pdb --pdbcls= --trace --pastebin=
   ! --junit-xml= --junitxml= --log-file= --debug? --pyargs
 
@@ -117,7 +117,7 @@ codespell, typos | operands=inside at
 clang-format | operands=inside at
   -n --dry-run --Werror --style=n --dump-config --version --help --ferror-limit=
   ! -i --i --style-file= --assume-filename=
-clang-tidy | words operands=inside at
+clang-tidy | words equals operands=inside at
   --version --list-checks -list-checks --checks: -checks: --quiet -quiet --use-color --help
 cppcheck | operands=inside at
   -qf -j: -D: -I: -U: --enable= --quiet --std= --language= --force --inconclusive --error-exitcode= --suppress=
@@ -140,7 +140,7 @@ golangci-lint run, staticcheck | operands=inside at
   -v -E: -D: --fast --timeout= --enable= --disable= --enable-only= --new-from-rev=r --verbose --max-issues-per-linter=
   --max-same-issues= --tests? --color= --version --help
   ! -c: --fix --config= --out-format= --path-prefix= --cpu-profile-path= --mem-profile-path= --trace-path=
-gofmt, goimports, gofumpt | words operands=inside
+gofmt, goimports, gofumpt | words equals operands=inside
   -l -d -s -e
   ! -w -r: -cpuprofile: -local: -srcdir:
 rustfmt --check | operands=inside
@@ -167,7 +167,7 @@ ssh -V, rsync --version, git --version, npm --version, npm -v, pnpm --version, c
 docker --version, docker -v, gh --version, dotnet --version, dotnet --info, dotnet --list-sdks | operands=none
 
 pandoc | operands=inside
-  -s -f:n -t:n --from=n --to=n --read=n --write=n --standalone --toc --toc-depth= --wrap= --columns=
+  -s -f:n -t:x --from=n --to=x --read=n --write=x --standalone --toc --toc-depth= --wrap= --columns=
   --markdown-headings= --number-sections --list-input-formats --list-output-formats --list-extensions? --version --help
   ! -o: -F: -L: -d: -H: -B: -A: -c: -M: -V: --output= --filter= --lua-filter= --defaults= --template= --pdf-engine=
   ! --include-in-header= --extract-media= --data-dir= --metadata-file= --resource-path= --log= --citeproc

@@ -56,7 +56,7 @@ cargo clippy | operands=none after=+lints
   @cargobuild --no-deps --explain= -V --version
   ! -W: -A: -D: --fix --allow-dirty --allow-staged --allow-no-vcs --broken-code --edition-idioms
 +lints | operands=none
-  -D: -W: -A: -F: --deny= --warn= --allow= --forbid= --cap-lints=
+  -D:l -W:l -A:l -F:l --deny=l --warn=l --allow=l --forbid=l --cap-lints=l
 cargo fmt | operands=none after=+rustfmt
   -qvh -p: --all --check --quiet --verbose --package= --version --help
   ! --manifest-path= --message-format=
@@ -74,21 +74,21 @@ rustup show, rustup toolchain list, rustup target list, rustup component list
   -modcacherw -tags: -trimpath -linkshared -installsuffix:n -json
   ! -o: -C: -exec: -toolexec: -overlay: -modfile: -pkgdir: -ldflags: -gcflags: -asmflags: -gccgoflags: -pgo:
   ! -debug-actiongraph: -debug-trace: -debug-runtime-trace:
-go build, go vet | words operands=inside double
+go build, go vet | words equals operands=inside double
   @go
   ! -vettool: -c: -fix -diff
-go test | words operands=inside double
+go test | words equals operands=inside double
   @go -bench: -benchtime: -count: -cpu: -failfast -fullpath -list: -parallel: -run:: -short -shuffle: -skip:: -timeout:
   -vet:n -benchmem -blockprofilerate: -memprofilerate: -mutexprofilefraction:
   ! -c -i -args -fuzz: -fuzztime: -fuzzminimizetime: -fuzzcachedir: -outputdir: -blockprofile: -coverprofile:
   ! -cpuprofile: -memprofile: -mutexprofile: -trace: -artifacts
-go list, go doc, go version, go mod graph, go mod why, go mod verify | words operands=inside double
+go list, go doc, go version, go mod graph, go mod why, go mod verify | words equals operands=inside double
   -m -f:: -json -deps -test -e -u -versions -all -src -short -c -cmd -vendor -v -find -retracted
   ! -export -compiled -toolexec: -modfile: -overlay: -exec: -http
-go env | words operands=any double
+go env | words equals operands=any double
   -json -changed
   ! -w -u
-go fmt | words operands=inside double
+go fmt | words equals operands=inside double
   -n -x
   ! -mod: -modfile:
 

@@ -32,7 +32,7 @@ which, whereis, type, command -v | plain
 printenv | plain
   -0 --null --help --version
 
-getent | plain
+getent
 dig, nslookup, host
   -46auvx -t: -p: -c: -q: -W: -R: -N: -4 -6
 

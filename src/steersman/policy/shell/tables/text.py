@@ -92,7 +92,7 @@ find | words
   ! -D: -delete -exec -execdir -ok -okdir -fls: -fprint: -fprint0: -fprintf: -files0-from:
 
 sed, gsed | check=sed
-  -nErsuz -e:: -l: --quiet --silent --debug --expression== --follow-symlinks --line-length= --posix
+  -nErsuz -e:: -l:d --quiet --silent --debug --expression== --follow-symlinks --line-length=d --posix
   --regexp-extended --separate --sandbox --unbuffered --null-data --zero-terminated --help --version
   ! -i? --in-place? -f: --file= -b --binary
 
@@ -131,7 +131,9 @@ basename, dirname, realpath, readlink | plain
 
 echo, true, false | plain free
 printf | plain free check=printf
-pwd, tty, whoami, groups, nproc, arch, sleep, seq, factor | plain
+pwd, tty, whoami, nproc, arch | plain operands=none
+  -LPfs --logical --physical --silent --quiet --all --ignore= --help --version
+groups, sleep, seq, factor | plain
   -LPfswaz --logical --physical --silent --quiet --all --ignore= --format= --separator= --equal-width --help --version
 
 od, hexdump, hd, strings | plain
@@ -141,7 +143,7 @@ od, hexdump, hd, strings | plain
 
 xxd | words operands=1
   -a -autoskip -b -bits -C -capitalize -d -E -EBCDIC -e -i -include -p -ps -plain -postscript -u -v -version -h
-  -c: -cols: -g: -groupsize: -l: -len: -n: -name: -o: -offset: -s:: -seek::
+  -c:d -g:d -l:d -n:n -o:d -s::
   ! -r -revert -R:
 
 md5sum, sha1sum, sha224sum, sha256sum, sha384sum, sha512sum, b2sum, cksum, sum, shasum | plain
