@@ -79,6 +79,10 @@ _BY_PROGRAM = {
         "cargo test -- --logfile f", "cargo test -- --logfile=f", "cargo test --config a=b", "cargo test -Zx",
         "cargo test --target ../x.json", "cargo test --target=x.json", "cargo test -- -Z unstable-options",
         "cargo test --timings",
+        # rustdoc takes its arguments apart at blanks.
+        "cargo test --doc -- --skip 'x --logfile=f'", "cargo test --doc -- 'x --logfile=f'",
+        "cargo test 'x --logfile f'", "cargo test -- --skip='x --logfile=f'",
+        "cargo test -- --test-threads '1 --logfile=f'",
     ),
     "cargo build": (
         "cargo build --config build.rustc-wrapper=evil", "cargo build --target-dir=/x", "cargo build --artifact-dir=x",
@@ -205,7 +209,8 @@ _BY_PROGRAM = {
         "python -m pytest /tmp/evil.py",
     ),
     "npm test": (
-        "npm test '$(evil)'", "npm test '`evil`'", "npm test -- '$(evil)'", "npm test src/a*",
+        "npm test '$(evil)'", "npm test '`evil`'", "npm test -- '$(evil)'",
+        "npm test src/a*", "npm test 'a;evil'", "npm test 'a|evil'",
         "npm test --node-options=--require=./evil", "npm test -- --require ./evil", "npm test --prefix=/x",
     ),
     "npm run build": (
@@ -215,7 +220,7 @@ _BY_PROGRAM = {
     "make -n": (
         "make -n SHELL=evil", "make -n -f evil.mk", "make -n --eval='$(shell evil)'", "make -n -C /tmp/evil",
         "make -n -nf x",
-        "make -n -e", "make -n --file=x", "make -n /tmp/x", "make -n S*",
+        "make -n -e", "make -n --file=x", "make -n /tmp/x", "make -n S*", "make -n '$(evil)'",
     ),
     "xz -l": ("xz -l -z f", "xz -l f -vz"),
     "unzip -l": ("unzip -l -d x a.zip", "unzip -l -T a.zip"),

@@ -82,7 +82,7 @@ def test_an_entry_is_consistent(key: str) -> None:
     entry = read_entry(key)
     assert not entry.check or entry.check in CHECKS
     assert entry.operands in ("any", "none", "inside", "write", "target") or entry.operands.isdecimal()
-    assert entry.flags <= {"plain", "free", "words", "equals", "double", "deep", "at"}
+    assert entry.flags <= {"plain", "free", "words", "equals", "double", "deep", "at", "split"}
     assert entry.after in ("", "ask") or entry.after in list_keys()
     assert all(name.startswith("-") for name in entry.options)
 

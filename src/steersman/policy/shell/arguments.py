@@ -29,11 +29,13 @@ _LIMITS = {
         r"(?:[+-][a-z_]+)*"
     ),
     "u": re.compile(r"no:[A-Za-z0-9_.-]+"),
-    "p": re.compile(r"[^;,\"%]*"),
+    "p": re.compile(r"[^;,\"%$]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
 # What older shells expand to `..`, such as `.?`; newer ones leave it out.
 _BACK = re.compile(r"\.(?:\.?\*+|\?\**|\[.*)", re.DOTALL)
+_BLANK = re.compile(r"\s")
+_TARGET = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
 _LIMITED = frozenset(("none", "inside", "write", "target"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
@@ -191,7 +193,12 @@ class _Reader:
             # A wildcard becomes several words, and all but the first are operands that were not looked at.
             raise NeedsApproval(f"{value.text!r:.200} after {name!r} could become several words")
 
+    def _check_blanks(self, word: Word) -> None:
+        if "split" in self.entry.flags and _BLANK.search(word.text):
+            raise NeedsApproval(f"{word.text!r:.200} could become several words")
+
     def _check_value(self, name: str, option: Option, value: Word) -> None:
+        self._check_blanks(value)
         if "at" in self.entry.flags and value.text.startswith("@"):
             raise NeedsApproval(f"{value.text!r:.200} names a file with more arguments")
         if option.limit == "i" and is_outside(value.text):
@@ -202,6 +209,7 @@ class _Reader:
 
     def _check_operand(self, word: Word) -> None:
         text, flags, kind = word.text, self.entry.flags, self.entry.operands
+        self._check_blanks(word)
         if word.wild == 0 and "plain" not in flags:
             raise NeedsApproval(f"{text!r:.200} could become an option")
         if "at" in flags and text.startswith("@"):
@@ -210,7 +218,7 @@ class _Reader:
             raise NeedsApproval(f"below {text!r:.200} may be what other processes know")
         if kind in ("inside", "write", "target"):
             self._check_place(word)
-        if kind == "target" and ("=" in text or word.wild >= 0):
+        if kind == "target" and (word.wild >= 0 or not _TARGET.fullmatch(text)):
             raise NeedsApproval(f"{text!r:.200} sets a variable of the makefile, or could")
 
     def _check_place(self, word: Word) -> None:

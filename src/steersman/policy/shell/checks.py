@@ -42,7 +42,7 @@ _REGISTRY = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[^/:\\]*")
 _READS = re.compile(r"load|eval", re.IGNORECASE)
 _FORMULA = re.compile(r"[A-Za-z0-9@+_-]+(?:\.[0-9]+)*")
 _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
-_EXPANDS = re.compile(r"[$`\"\\]")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@=,+%^~-]*")
 _CODE_HOST = re.compile(r"https://github\.com/.*|(?:(?!https?:|ssh:|git:|git\+)[A-Za-z0-9-]+:)?[^@:]*", re.IGNORECASE)
 _ADDRESS_OF_HOST = re.compile(r".*://.*|(?:https?|ssh|git|git\+[a-z]+):.*|[^/]*@.*", re.IGNORECASE | re.DOTALL)
 _THREE_STEPS = re.compile(r"[^/]+\.[^/]+/[^/]+/[^/]+")
@@ -170,8 +170,8 @@ def _check_cloud(found: Arguments) -> str | None:
 
 
 def _check_script(found: Arguments) -> str | None:
-    """Older package managers put the arguments of a script between double quotes for a shell."""
-    wrong = [word.text for word in found.operands if word.wild >= 0 or _EXPANDS.search(word.text)]
+    """Older package managers put the arguments of a script into a command for a shell, some without quotes."""
+    wrong = [word.text for word in found.operands if word.wild >= 0 or not _PLAIN.fullmatch(word.text)]
     return f"{wrong[0]!r:.200} may be expanded by a shell" if wrong else None
 
 

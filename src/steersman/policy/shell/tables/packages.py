@@ -40,24 +40,24 @@ brew list, brew info, brew outdated | check=formula
 @cargobuild
   @cargo -r -p: -j: --package= --workspace --all --exclude= --lib --bins --bin= --examples --example= --tests --test=
   --benches --bench= --all-targets --release --profile= --jobs= --keep-going --target=n
-cargo build, cargo b, cargo check, cargo c, cargo doc | operands=none after=ask
+cargo build, cargo b, cargo check, cargo c, cargo doc | operands=none after=ask split
   @cargobuild --no-deps --document-private-items
   ! --open
-cargo test, cargo t | operands=inside after=+libtest
+cargo test, cargo t | operands=inside after=+libtest split
   @cargobuild --doc --no-run --no-fail-fast
 cargo nextest run | operands=inside after=+libtest
   @cargobuild -E: --no-run --no-fail-fast --filter-expr= --test-threads= --retries= --no-capture --nocapture
   --run-ignored= --failure-output= --success-output= --status-level= --final-status-level=
-+libtest | operands=any
++libtest | operands=any split
   -q --nocapture --no-capture --show-output --test-threads= --skip= --exact --ignored --include-ignored --list
   --quiet --test --bench --color= --format=n --report-time? --ensure-time
   ! --logfile= --force-run-in-process --exclude-should-panic --shuffle --shuffle-seed= -Z:
-cargo clippy | operands=none after=+lints
+cargo clippy | operands=none after=+lints split
   @cargobuild --no-deps --explain= -V --version
   ! -W: -A: -D: --fix --allow-dirty --allow-staged --allow-no-vcs --broken-code --edition-idioms
 +lints | operands=none
   -D:l -W:l -A:l -F:l --deny=l --warn=l --allow=l --forbid=l --cap-lints=l
-cargo fmt | operands=none after=+rustfmt
+cargo fmt | operands=none after=+rustfmt split
   -qvh -p: --all --check --quiet --verbose --package= --version --help
   ! --manifest-path= --message-format=
 +rustfmt | operands=none
