@@ -205,6 +205,11 @@ def test_the_table_counts_for_any_name_of_a_program(program: str) -> None:
     assert says(policy, "bash", command=f"{program} -of f") == "ask"
 
 
+@pytest.mark.parametrize("program", ["id3", "w3"])
+def test_a_number_that_is_no_version_makes_another_program(program: str) -> None:
+    assert Approval(allow=[f"bash({program}:*)"]).warnings != ()
+
+
 def test_the_tables_are_read_when_a_rule_needs_them() -> None:
     program = (
         "import sys, steersman; from steersman import Approval; Approval(allow=['read', 'write(src/**)']);"

@@ -21,7 +21,7 @@ RUNNERS: dict[str, str] = {
             clisp guile racket ocaml dart zig crystal nim tcc osascript gawk mawk nawk awk bc dc sqlite3 psql mysql
             mariadb mongo mongosh redis-cli duckdb octave gnuplot m4 gdb lldb flask django-admin uvicorn gunicorn celery
             alembic airflow mkdocs sphinx-build latex pdflatex xelatex lualatex latexmk tex gs mlr nmap tshark act
-            mysqlsh clickhouse-client sqlcmd""",
+            mysqlsh clickhouse-client sqlcmd mono original-awk goawk""",
         "is a shell": """
             sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox pwsh powershell nu xonsh elvish yash posh
             sash osh ysh""",
@@ -45,7 +45,9 @@ RUNNERS: dict[str, str] = {
             caffeinate xterm xinit startx service pm2 forever nodemon concurrently npm-run-all run-s run-p ctest cpack
             gulp grunt snakemake nextflow fastapi hypercorn doppler aws-vault chamber op sops wine git-lfs supervisord
             genv gxargs gtimeout gnice gnohup gstdbuf gtar bsdtar gsplit gcsplit gdd ginstall gchroot cpan pexpect
-            busctl dmsetup debugfs mage earthly tup xmake run-mailcap runit sshuttle autossh""",
+            busctl dmsetup debugfs mage earthly tup xmake run-mailcap runit sshuttle autossh ifne pee mispipe zrun lckdo
+            xcrun launchctl gio bpftrace stap trace-cmd rr zellij byobu tmuxinator x-terminal-emulator gnome-terminal
+            konsole kitty alacritty wezterm foot""",
         "can run other commands from inside": """
             rvim rview gvim gview evim vimtutor hx helix kak cscope
             vi vim nvim ex ed view vimdiff emacs emacsclient code subl nano pico joe micro
@@ -58,14 +60,14 @@ RUNNERS: dict[str, str] = {
         "changes the folder in which later commands run": "cd pushd popd chdir",
         "writes files that its arguments name": """
             wget ffmpeg convert magick mogrify composite montage identify sox pg_dump pg_dumpall pg_restore mysqldump
-            mongodump mongorestore pdftotext""",
+            mongodump mongorestore pdftotext sponge""",
     }.items()
     for name in names.split()
 }  # fmt: skip
 """Programs that a prefix rule must not allow, and why."""
 
 # These names may have a version or a build after them: `python3.12`, `python3-dbg`, `perl5.36-x86_64-linux-gnu`.
-_FAMILIES = re.compile(r"(python|pypy|ipython|perl|ruby|php|lua|node|bash|dash|zsh|ksh)[-_.0-9].*")
+_FAMILIES = re.compile(r"(python|pypy|ipython|perl|ruby|php|lua|node|bash|dash|zsh|ksh|busybox|vim|emacs)[-_.0-9].*")
 _LINKER = re.compile(r"ld(-|\.so|.*\.so\.).*")
 
 

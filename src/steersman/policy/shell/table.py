@@ -34,6 +34,8 @@ _TABLES = ("text", "system", "git", "code", "packages", "cloud")
 _TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([nfeioprstdlxu])?")
 _CLUSTER = re.compile(r"-[A-Za-z0-9.#]{2,}")
 _VERSION = re.compile(r"[-0-9.]+$")
+# Other programs may have a digit that is no version: `id3` is not `id`.
+_NUMBERED = frozenset(("python", "pip", "node", "ruby", "php", "perl", "pytest", "gcc", "clang"))
 _LONGEST = 4
 
 
@@ -77,8 +79,9 @@ def find_program(program: str) -> str | None:
     programs = _load_index().programs
     if name in programs:
         return name
-    name = _VERSION.sub("", name)
-    return name if name in programs else None
+    short = _VERSION.sub("", name)
+    known = short in programs and (short in _NUMBERED or not name[len(short) :].isdigit())
+    return short if known else None
 
 
 def list_keys() -> list[str]:
