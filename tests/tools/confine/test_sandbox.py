@@ -29,7 +29,9 @@ def test_the_workspace_and_a_temporary_folder_can_be_written(room: Room, walls: 
         chmod 755 deep; touch -d yesterday deep; rm -r deep; ls
         f=$(mktemp); echo b > $f; cat $f; echo c > /dev/null; head -c 2 /dev/urandom | wc -c
     """
-    assert room.run(walls, command) in (("a\nHEAD\nb\n2\n", 0), ("a\nb\n2\n", 0))  # a sandbox holds the name HEAD
+    # Walls that can mount hold the name HEAD with an empty folder, so that the workspace becomes no bare repository.
+    held = "HEAD\n" if walls.kind == "bubblewrap" or walls.namespaces else ""
+    assert room.run(walls, command) == (f"a\n{held}b\n2\n", 0)
 
 
 @pytest.mark.parametrize(
