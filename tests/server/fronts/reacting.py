@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from steersman import Agent, Approval, tool
+from steersman import Agent, Approval, ToolOutput, tool
 from steersman.testing import ScriptedModel, answer, call, error, thinking
 from steersman.tools.builtin import builtin_tools
 from steersman.types.messages import ToolResultMessage, UserMessage
@@ -18,19 +20,22 @@ def deploy(target: str) -> str:
     return f"deployed to {target}"
 
 
-def _react(request: Any) -> Any:
+def _react(request: Any, gate: asyncio.Event) -> Any:
     last = request.messages[-1]
     if isinstance(last, ToolResultMessage):
         return answer("Not done." if last.is_error else "Done.")
     assert isinstance(last, UserMessage)
     words = last.text.strip()
+    if words == "open":
+        gate.set()
     count = sum(isinstance(message, UserMessage) for message in request.messages)
     return _TURNS.get(words) or answer(f"You said {words!r}; that is prompt {count}.")
 
 
 _TURNS: dict[str, Any] = {
     "think": answer(thinking("Hmm."), "Thought."),
-    "tell": answer("Thought.", deltas=8, pace=0.05),
+    "tell": answer("Thought.", call("wait")),
+    "open": answer("Opened."),
     "deploy": answer("Let me see. ", call("deploy", target="live")),
     "delegate": answer(call("helper", prompt="deploy")),
     "write": answer(call("write", path="new.txt", content="one\ntwo\n")),
@@ -42,10 +47,27 @@ _TURNS: dict[str, Any] = {
 }
 
 
-def make_agent(folder: Path) -> Agent:
-    """The agent of a folder. `helper` is its sub-agent, which asks as well."""
+def make_agent(folder: Path, gate: asyncio.Event | None = None) -> Agent:
+    """The agent of a folder. `helper` is its sub-agent, which asks as well.
+
+    A run of the prompt "tell" ends when the gate is open; the prompt "open" opens it.
+    """
+    opened = gate or asyncio.Event()
+
+    @tool
+    async def wait() -> ToolOutput:
+        """Wait for the gate, then end the run: a client can see all progress before the answer comes."""
+        await opened.wait()
+        return ToolOutput("waited", terminate=True)
+
     usage = Usage(input=100, output=10, total=110)
-    model = ScriptedModel(_react, repeat_last=True, usage=usage, context_window=100_000).model
+    reaction = partial(_react, gate=opened)
+    model = ScriptedModel(reaction, repeat_last=True, usage=usage, context_window=100_000).model
     helper = Agent(model, tools=[deploy]).as_tool("helper", "Help.")
-    tools = [deploy, helper, *builtin_tools(folder)]
-    return Agent(model, tools=tools, system_prompt=f"Work in {folder}.", approval=Approval("ask", workspace=folder))
+    tools = [deploy, helper, wait, *builtin_tools(folder)]
+    return Agent(
+        model,
+        tools=tools,
+        system_prompt=f"Work in {folder}.",
+        approval=Approval("ask", allow=["wait"], workspace=folder),
+    )

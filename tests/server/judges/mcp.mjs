@@ -25,7 +25,14 @@ client.setRequestHandler(ElicitRequestSchema, () => {
 });
 await client.ping();
 seen.tools = (await client.listTools()).tools.map((tool) => tool.name);
-seen.text = read(await say(client, "tell", { onprogress: (one) => seen.progress.push(one.message ?? "") }));
+// The client drops a notification that it reads together with the answer, so the answer waits until all have come.
+let opening;
+const onprogress = ({ message = "" }) => {
+  seen.progress.push(message);
+  if (message === "[wait]") opening = say(client, "open");
+};
+seen.text = read(await say(client, "tell", { onprogress }));
+await opening;
 seen.yes = read(await say(client, "deploy"));
 approved = false;
 seen.no = read(await say(client, "deploy"));
