@@ -155,6 +155,14 @@ def _build_parser() -> argparse.ArgumentParser:
         help="print the answer and exit; never ask for approval",
     )
     add_model_options(cast(Any, run))
+    _add_tool_options(parser)
+    _add_limit_options(parser)
+    _add_format_options(parser)
+    _add_session_options(parser)
+    return parser
+
+
+def _add_tool_options(parser: argparse.ArgumentParser) -> None:
     tools = parser.add_argument_group("tools")
     tools.add_argument(
         "--tools", type=_parse_names, metavar="NAMES", help="only these built-in tools, for example read,search"
@@ -171,10 +179,16 @@ def _build_parser() -> argparse.ArgumentParser:
     tools.add_argument(
         "--mcp-config", type=Path, metavar="FILE", help="start the MCP servers of this file (same format as .mcp.json)"
     )
+
+
+def _add_limit_options(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-turns", type=_parse_count, metavar="N", help="the most turns of a run")
     limits.add_argument("--max-budget-usd", type=_parse_amount, metavar="USD", help="the most a run may cost")
     limits.add_argument("--max-duration", type=_parse_amount, metavar="SECONDS", help="the most time a run may take")
+
+
+def _add_format_options(parser: argparse.ArgumentParser) -> None:
     forms = parser.add_argument_group("input and output")
     forms.add_argument(
         "--output-format", choices=("text", "json", "stream-json"), default="text", help="format of standard output"
@@ -189,6 +203,9 @@ def _build_parser() -> argparse.ArgumentParser:
         help="with stream-json on both sides: deny a call that gets no answer in this time",
     )
     forms.add_argument("--json-schema", type=Path, metavar="FILE", help="the answer is JSON that matches this schema")
+
+
+def _add_session_options(parser: argparse.ArgumentParser) -> None:
     sessions = parser.add_argument_group("sessions")
     sessions.add_argument(
         "-c", "--continue", action="store_true", dest="continue_", help="continue the last session of this folder"
@@ -198,7 +215,6 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     sessions.add_argument("--fork-session", action="store_true", help="with -c or -r: continue in a copy")
     add_common_options(cast(Any, sessions))
-    return parser
 
 
 def _build_options(found: argparse.Namespace) -> Options:

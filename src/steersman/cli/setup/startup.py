@@ -140,30 +140,22 @@ async def start_agent(
 
     workspace = get_current_folder() if workspace is None else workspace
     plan = await _make_plan(options, workspace, ask=trust, notify=note)
-    settings, model = plan.settings, plan.model
     async with AsyncExitStack() as stack:
         tools: list[Tool | Toolset] = [*plan.builtin, *toolsets]
         if options.tools != ():
-            tools.extend(await _find_toolsets(options, settings, workspace, stack, ask=trust, notify=note))
-
-        @cache  # reports problems of the project's files only once
-        def words(*, brief: bool) -> str:
-            own = _compose_system_prompt(options, settings, workspace, plan.builtin, note, brief=brief)
-            skills = [found.text for found in tools if isinstance(found, Skills)]
-            return "\n\n".join(part for part in (own, *skills) if part)
-
-        def words_for(other: Model) -> str:
-            return words(brief=_is_embedded(other))
-
+            tools.extend(await _find_toolsets(options, plan.settings, workspace, stack, ask=trust, notify=note))
+        get_system_prompt = plan.make_system_prompts(options, tools, note)
         session = open_session(options, workspace, note) if keep_session else None
         if session is not None:
             stack.callback(close_session, session, options, workspace, notify)
-        agent = plan.build_agent(options, tools, words_for(model), session, approve)
+        agent = plan.build_agent(options, tools, get_system_prompt(plan.model), session, approve)
         stack.enter_context(agent)
         if chosen is not None:
             chosen(plan.choice)
-        started = StartedAgent(agent, model, plan.choice.why, workspace, words_for, tuple(notices), plan.schema)
-        await started.prepare(model, progress)
+        started = StartedAgent(
+            agent, plan.model, plan.choice.why, workspace, get_system_prompt, tuple(notices), plan.schema
+        )
+        await started.prepare(plan.model, progress)
         yield started
 
 
@@ -180,6 +172,19 @@ class _Plan:
     model: Model
     fallbacks: list[Model]
     limits: ExecutionLimits
+
+    def make_system_prompts(
+        self, options: Options, tools: Sequence[Tool | Toolset], notify: Callable[[str], None]
+    ) -> Callable[[Model], str]:
+        """Returns a function that composes the system prompt for a model: a short one for the embedded model."""
+
+        @cache  # reports problems of the project's files only once
+        def compose(*, brief: bool) -> str:
+            own = _compose_system_prompt(options, self.settings, self.workspace, self.builtin, notify, brief=brief)
+            skills = [found.text for found in tools if isinstance(found, Skills)]
+            return "\n\n".join(part for part in (own, *skills) if part)
+
+        return lambda model: compose(brief=_is_embedded(model))
 
     def build_agent(
         self,
