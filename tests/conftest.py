@@ -88,7 +88,7 @@ def heedful() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def without_proxies() -> Iterator[None]:
-    """Every server of the tests is on this machine: nobody goes there by a proxy of whoever runs them."""
+    """Every server of the tests is on this machine: it is not reached through a proxy of the user."""
     taken = {name: os.environ.pop(name) for name in list(os.environ) if name.lower().endswith("_proxy")}
     yield
     os.environ.update(taken)

@@ -2,7 +2,7 @@
 
     LD_PRELOAD=wall.so python -m tests.stepped FOLDER SECONDS
 
-`wall.so` is made of the code below: the clock of the system, as if somebody had set it by so many seconds.
+`wall.so` is made of the code below: the clock of the system, as if it had been set by so many seconds.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Step:
 
 
 async def waited(name: str, seconds: int) -> list[Any]:
-    """Between two attempts: as long as the server asked for, by a clock that nobody sets."""
+    """Between two attempts: as long as the server asked for, by a clock that is never set."""
     at: list[float] = []
 
     def busy(_: object) -> Reply:
@@ -147,7 +147,7 @@ async def limited(name: str, seconds: int) -> list[Any]:
 
 
 def locked(folder: Path, seconds: int) -> list[Any]:
-    """While a session is held: nobody else has it before it is let go, and then they have it at once."""
+    """While a session is held: others do not have it before it is let go, and then they have it at once."""
     held = Session.create(folder / "sessions.db")
     step(seconds)
     try:

@@ -76,7 +76,7 @@ async def test_both_sides_answer_one_prompt_after_another(watch: Watch) -> None:
     assert ours.events == theirs.events == (await floor(one)).events * 2
 
 
-async def test_with_nobody_listening_both_sides_only_answer() -> None:
+async def test_without_a_listener_both_sides_only_answer() -> None:
     job = delta_job("nobody")(4)
     ours, theirs = await steersman(job), await floor(job)
     assert (ours.answer, ours.events) == (theirs.answer, theirs.events) == ("word word word word ", [])

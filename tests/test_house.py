@@ -114,8 +114,8 @@ def reads_wall_clock(tree: ast.Module) -> bool:
     return False
 
 
-def test_nobody_waits_by_the_wall_clock() -> None:
-    """failures.md E14: whoever comes to read it says here what for; deadlines are the event loop's, or monotonic."""
+def test_no_module_waits_by_the_wall_clock() -> None:
+    """failures.md E14: a module that reads it says here what for; deadlines are the event loop's, or monotonic."""
     reading = [str(path.relative_to(ROOT / "src" / "steersman")) for path in SOURCES if reads_wall_clock(tree_of(path))]
     assert reading == sorted(path for paths in WALL_CLOCK.values() for path in paths)
 

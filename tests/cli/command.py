@@ -212,7 +212,7 @@ class Started:
         self.process.send_signal(number)
 
     def wait_until_stuck(self) -> None:
-        """Wait until the pipe that nobody reads is full."""
+        """Wait until the pipe, which has no reader, is full."""
         assert self.process.stdout is not None
         capacity = fcntl.fcntl(self.process.stdout, fcntl.F_GETPIPE_SZ)
         output = self.process.stdout
@@ -281,7 +281,7 @@ def spawn(
     reading: bool = True,
     new_session: bool = True,
 ) -> Started:
-    """Start the command in a session of its own; with `reading=False` nobody reads its standard output.
+    """Start the command in a session of its own; with `reading=False` its standard output is not read.
 
     `stdin=subprocess.PIPE` lets the test write to it.
     """
@@ -320,7 +320,7 @@ def ends_of(place: Place) -> list[str]:
 
 
 def new_marker() -> str:
-    """Seconds that nobody else sleeps: whoever looks for them sees no process of another test, or of another run."""
+    """Seconds that no other process sleeps: a search for them finds no process of another test or run."""
     return f"9{secrets.randbelow(10**8):08}"
 
 
@@ -336,7 +336,7 @@ def processes_with(marker: str) -> list[int]:
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait until something holds that nobody tells us of; pauses between two looks leave the processor to others."""
+    """Wait until something holds that no event announces; pauses between two looks leave the processor to others."""
     pause, deadline = threading.Event(), time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"

@@ -207,7 +207,7 @@ class Terminal:
         return seen in self.shown if isinstance(seen, str) else bool(seen(self))
 
     def _catch_up(self) -> None:
-        """Read what is there already: nobody may have looked for a while."""
+        """Read what is there already: the last look may be a while ago."""
         while self._read(0):
             pass
 

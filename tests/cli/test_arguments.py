@@ -130,7 +130,7 @@ def test_a_closed_standard_input_is_an_empty_one() -> None:
 def test_input_that_never_comes_does_not_hold_up_a_prompt(place: Place) -> None:
     with spawn(
         ["--model", "nobody:x", "hi"], place=place, stdin=subprocess.PIPE
-    ) as started:  # nobody writes to its stdin or closes it
+    ) as started:  # its stdin is neither written nor closed
         done = started.wait()
     assert done.code == 2
     assert "No input on stdin for 3 s" in done.errors

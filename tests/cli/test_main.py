@@ -65,7 +65,7 @@ def test_broken_settings_are_told_with_the_file_and_the_line(here: Place, capfd:
     assert "line 1" in said.err
 
 
-def test_a_traceback_is_for_whoever_asks_and_keys_are_in_neither(place: Place) -> None:
+def test_a_traceback_is_shown_on_request_and_keys_are_in_neither(place: Place) -> None:
     """failures.md L13: the key is quoted by what goes wrong, here as the name of a file."""
     key = "canary-0123456789"
     env = {"ANTHROPIC_API_KEY": key}
@@ -103,7 +103,7 @@ def test_a_full_disk_under_standard_output_is_one_line(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("verbose", "shown"), [(False, ""), (True, "steersman: loud \u241b[2J [redacted]\n")])
-def test_what_is_logged_is_for_whoever_asks_and_cannot_steer_the_terminal(
+def test_the_log_is_shown_on_request_and_cannot_steer_the_terminal(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, verbose: bool, shown: str
 ) -> None:
     logger = logging.getLogger("steersman.tests")

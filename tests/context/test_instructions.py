@@ -59,14 +59,14 @@ def test_one_file_a_folder_and_one_of_the_user(tmp_path: Path) -> None:
 
 
 def test_without_a_repository_nothing_above_the_workspace_counts(tmp_path: Path) -> None:
-    """failures.md L12: a folder above may belong to anybody."""
+    """failures.md L12: a folder above may belong to any user."""
     write(tmp_path / "AGENTS.md", "planted")
     (tmp_path / "ws").mkdir()
     assert find_instructions(tmp_path / "ws", home=None) == Instructions()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
-def test_a_repository_of_somebody_else_does_not_count(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_a_repository_of_another_user_does_not_count(tmp_path: Path) -> None:
     """failures.md L12"""
     write(tmp_path / "AGENTS.md", "planted")
     (tmp_path / ".git").mkdir()
@@ -94,7 +94,7 @@ def test_a_link_counts_where_it_stays_in_the_project(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_told_and_the_other_name_is_tried(tmp_path: Path) -> None:
-    """failures.md K8: a pipe nobody writes to, a folder, a link in a circle, a link to nowhere."""
+    """failures.md K8: a pipe without a writer, a folder, a link in a circle, a link to nowhere."""
     (tmp_path / ".git").mkdir()
     folder = tmp_path
     for name in ("pipe", "folder", "circle", "gone", "binary"):

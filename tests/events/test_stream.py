@@ -423,7 +423,7 @@ async def test_a_reader_that_falls_behind_slows_the_provider_down() -> None:
     assert (await stream).end_reason == "done"
 
 
-async def test_a_stream_nobody_reads_or_awaits_stands_still_and_does_not_grow() -> None:
+async def test_a_stream_that_is_neither_read_nor_awaited_stands_still_and_does_not_grow() -> None:
     """loop.md section 5, failures.md J2"""
     script = ScriptedModel(answer(LONG, deltas=1_000))
     stream = Agent(script.model).prompt("go")

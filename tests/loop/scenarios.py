@@ -336,7 +336,7 @@ def _long_conversation() -> dict[str, Any]:
 
 SCENARIOS: dict[str, Scenario] = {
     "a text": Scenario(lambda: ScriptedModel(answer("Hello there, friend.", pace=0.1))),
-    "a text nobody paces": Scenario(lambda: ScriptedModel("Hello there, friend.")),
+    "a text without a pace": Scenario(lambda: ScriptedModel("Hello there, friend.")),
     "a stream that is read": Scenario(lambda: ScriptedModel(answer("Hello there.", pace=0.1)), play=_play_stream),
     "two prompts": Scenario(lambda: ScriptedModel("One.", "Two."), play=_play_two),
     "thinking": Scenario(lambda: ScriptedModel(answer(thinking("Hm.", signature="s"), text("So."), pace=0.1))),

@@ -1,4 +1,4 @@
-"""What a run costs, whoever answered and however often it was asked."""
+"""What a run costs, whichever model answered and however often it was asked."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def test_a_model_without_a_known_price_has_no_cost() -> None:
 
 @pytest.mark.parametrize("way", ["agent", "assigned", "variant", "fallback", "agent_loop"])
 async def test_a_model_made_by_hand_has_the_list_price_of_its_id(way: str) -> None:
-    """As above: the cost is by the list price of the model's id, whoever made the `Model`."""
+    """As above: the cost is by the list price of the model's id, also for a `Model` that the user made."""
     describe("openai-chat:made-by-hand", prices=Prices(1.0, 10.0), context_window=9_000)
     script = [answer("Hi.", usage=Usage(input=1_000, output=100))]
     async with OpenAIChatServer(*([error("overloaded")] if way == "fallback" else []), *script) as server:

@@ -200,7 +200,7 @@ async def test_steering_while_the_intents_are_kept_skips_them() -> None:
     ]
 
 
-async def test_without_a_session_nobody_waits_and_nobody_listens() -> None:
+async def test_without_a_session_there_is_no_waiting_and_no_listener() -> None:
     agent = Agent(ScriptedModel(answer(call("work")), "Done.").model, tools=[work])
     await agent.run("Go.")
     assert agent.session is None

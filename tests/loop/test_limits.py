@@ -232,7 +232,7 @@ async def test_with_wrap_up_there_is_one_last_answer_with_tools_declared_and_not
     ]
 
 
-async def test_nobody_puts_a_word_between_the_notice_of_a_limit_and_the_last_answer() -> None:
+async def test_no_message_comes_between_the_notice_of_a_limit_and_the_last_answer() -> None:
     """loop.md T3, and the event grammar: after the notice comes the last answer."""
     script = ScriptedModel(call("look"), "That is all I found.")
     agent, events = listened(

@@ -294,7 +294,7 @@ def test_a_session_is_none_a_path_or_a_session() -> None:
 
 
 @pytest.mark.parametrize("where", ["api_key", "get_api_key"])
-async def test_whoever_keeps_the_keys_may_break_without_telling_one(where: str) -> None:
+async def test_the_function_that_gives_keys_may_break_without_showing_one(where: str) -> None:
     """failures.md L13: the words of a key store are not repeated."""
 
     def broken() -> str:

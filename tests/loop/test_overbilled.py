@@ -36,7 +36,7 @@ def resets(heard: EventCollector) -> int:
 
 
 async def test_a_request_that_stays_too_long_is_not_shortened_in_every_turn() -> None:
-    """loop.md C3, C5: what the tools and the system prompt have is freed by nobody."""
+    """loop.md C3, C5: what the tools and the system prompt take is never freed."""
     turns = [answer(call("echo", text=f"{number}"), usage=OVER) for number in range(6)]
     script = ScriptedModel(*turns, answer("Done.", usage=OVER), context_window=WINDOW)
     agent, heard = agent_of(script, [echo], messages=history(10, 4_000))

@@ -226,7 +226,7 @@ async def test_a_hook_that_breaks_while_room_is_made_keeps_the_bill_of_what_was_
 
 
 @pytest.mark.parametrize("first", [TOO_LONG, BLIND])
-async def test_nobody_is_asked_again_after_a_stop(first: Turn) -> None:
+async def test_the_model_is_not_asked_again_after_a_stop(first: Turn) -> None:
     """loop.md 5: also where the compaction came after an overflow."""
 
     def stop(*_: int) -> Stop:

@@ -341,7 +341,7 @@ async def test_a_failure_inside_the_loop_is_an_error_a_closed_turn_and_an_end(
 
     result = await agent.prompt("hi")
 
-    # The words of whoever keeps the keys may hold one, so only the type of the exception is told.
+    # The words of the function that gives keys may hold one, so only the type of the exception is told.
     words = "ZeroDivisionError" if seam == "get_api_key" else "ZeroDivisionError: broken on purpose"
     assert result.end_reason == "error"
     assert words in result.detail

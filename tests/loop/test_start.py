@@ -120,12 +120,12 @@ async def test_a_duration_is_what_the_clock_of_the_loop_says() -> None:
 
 
 def test_a_thread_left_behind_may_still_show_progress() -> None:
-    """loop.md D5; failures.md F5: nobody is left to see it, and nothing breaks."""
+    """loop.md D5; failures.md F5: no listener is left to see it, and nothing breaks."""
     begun, release, failures = threading.Event(), threading.Event(), list[Any]()
 
     @tool
     def slow(ctx: ToolContext) -> str:
-        """Show progress when nobody looks any more."""
+        """Show progress when there is no listener any more."""
         begun.set()
         agent.abort()  # not a timeout: on a busy machine that may pass before the thread has begun
         release.wait(10)

@@ -170,7 +170,7 @@ async def test_sub_agents_go_only_so_deep(depth: int) -> None:
 
 
 async def test_without_any_limits_the_usual_caps_hold() -> None:
-    """failures.md L21, I11: somebody draws a line, also for a bare loop."""
+    """failures.md L21, I11: there is a limit, also for a bare loop."""
 
     @tool
     async def deeper(prompt: str, ctx: ToolContext) -> str:
@@ -210,7 +210,7 @@ async def test_a_tool_of_ones_own_can_run_an_agent_as_part_of_its_run() -> None:
     assert {event.update["agent"] for event in heard.of(ToolExecutionUpdate)} == {"both"}
 
 
-async def test_outside_of_a_run_it_belongs_to_nobody() -> None:
+async def test_outside_of_a_run_it_belongs_to_no_parent() -> None:
     from steersman import CancelToken
 
     script = ScriptedModel("one")

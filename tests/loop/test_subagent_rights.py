@@ -200,7 +200,7 @@ async def test_a_tool_left_behind_cannot_start_a_sub_agent_after_its_run() -> No
     assert (ends, script.asked) == (["aborted"], 0)
 
 
-async def test_a_sub_agent_that_nobody_waits_for_ends_with_its_parent() -> None:
+async def test_a_sub_agent_without_a_waiter_ends_with_its_parent() -> None:
     """failures.md F13"""
     script = ScriptedModel(stall("still at it", after=1))
     helper = Agent(script.model)

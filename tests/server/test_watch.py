@@ -44,7 +44,7 @@ class Screen:
             case {"type": "snapshot", "message": {"content": content}}:
                 self.text = join_text(content)
             case {"type": "message_end", "message": {"role": "assistant", "content": content}}:
-                # Whoever was away when the answer ended gets it as its record alone.
+                # A client that was away when the answer ended gets only its record.
                 assert self.text is None or join_text(content).startswith(self.text)
                 assert self.text in (None, join_text(content)) or not self.whole
                 self.text = None
@@ -93,7 +93,9 @@ def make_script(gate: Gate) -> Any:
 
 @pytest.mark.parametrize("ring_bytes", [4 << 20, 6_000, 1_500])
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-async def test_whoever_comes_back_at_any_position_misses_nothing(kind: str, ring_bytes: int, tmp_path: Any) -> None:
+async def test_a_client_that_comes_back_at_any_position_misses_nothing(
+    kind: str, ring_bytes: int, tmp_path: Any
+) -> None:
     """S2: what was seen and what comes after it are the log, whatever is still in memory."""
     gate = Gate()
     store = MemoryStore() if kind == "memory" else SqliteStore(tmp_path / "s.db")

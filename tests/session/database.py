@@ -43,7 +43,7 @@ class Database:
         return PostgresStore(self.dsn, **options)
 
     def ask(self, question: LiteralString, *values: object) -> list[tuple[Any, ...]]:
-        """What the server says to somebody else."""
+        """What the server says to another client."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             found = connection.execute(question, values or None)
             return found.fetchall() if found.description else []

@@ -82,7 +82,7 @@ class Brain:
         return answer(text("Working."), *calls) if calls else answer(f"Done: {prompt[:20]}")
 
     def calling(self, name: str) -> Any:
-        """A call that nobody ever makes again: its token is its own."""
+        """A call that is never made again: its token is its own."""
         if name == "prun_with_memo":
             return call(name, tokens=10, memo="It was written.")
         token = f"{name}-{os.urandom(6).hex()}"
@@ -148,7 +148,7 @@ def threaded(token: str) -> str:
 
 @tool(sequential=True)
 async def lone(token: str) -> str:
-    """Write, with nobody beside."""
+    """Write, with no call beside it."""
     effect(token)
     return f"alone {token}"
 
@@ -202,7 +202,7 @@ class Stage:
         self.promise()
 
     def promise(self) -> None:
-        """A run has ended: whoever saw that may count on every word of it."""
+        """A run has ended: every word of it is kept from then on."""
         self.ledger.write("promise", [entry.id for entry in self.agent.context.log.entries])
 
     async def save(self) -> None:
@@ -226,7 +226,7 @@ Play = Callable[[Stage], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the model is going to do, how the agent is set up, what happens, and how it goes if nobody is killed."""
+    """What the model is going to do, how the agent is set up, what happens, and how it goes if no process is killed."""
 
     plans: dict[str, str]
     play: Play

@@ -1,4 +1,4 @@
-"""An agent that remembers: its session follows everything it does, and nobody else's doings."""
+"""An agent that remembers: its session follows everything it does, and nothing that others do."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_path_that_another_agent_has_is_refused(tmp_path: Path) -> None:
     Agent("scripted:echo", session=tmp_path / "s.db").close()
 
 
-async def test_an_agent_nobody_has_any_more_lets_its_session_go(stores: Store) -> None:
+async def test_an_agent_that_is_forgotten_lets_its_session_go(stores: Store) -> None:
     with Session.create(stores) as session:
         agent = Agent(ScriptedModel("A.").model, session=session)
         await agent.run("Q.")
@@ -305,7 +305,7 @@ async def test_a_tool_with_strange_details_is_kept(stores: Store) -> None:
         assert (len(session.messages), session.problems) == (4, [])
 
 
-async def test_closing_waits_for_nobody_and_loses_nothing(stores: Store, tmp_path: Path) -> None:
+async def test_closing_does_not_wait_and_loses_nothing(stores: Store, tmp_path: Path) -> None:
     """A close that was refused changes nothing, and one after the run is an ordinary one."""
     with Session.create(stores, "one") as session:
         agent = Agent(ScriptedModel(answer("word " * 20, deltas=20)).model, session=session)
@@ -325,7 +325,7 @@ async def test_closing_waits_for_nobody_and_loses_nothing(stores: Store, tmp_pat
     assert (await stream).end_reason == "aborted"
 
 
-async def test_an_agent_nobody_closed_leaves_its_file_to_others(tmp_path: Path) -> None:
+async def test_an_agent_that_was_not_closed_leaves_its_file_to_others(tmp_path: Path) -> None:
     agent = Agent(ScriptedModel("A.").model, session=tmp_path / "s.db")
     await agent.run("Q.")
     del agent

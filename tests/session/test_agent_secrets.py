@@ -1,4 +1,4 @@
-"""No key ever gets into a session, whoever brings it there: the raw bytes of the files are searched for it."""
+"""No key ever gets into a session, whatever brings it there: the raw bytes of the files are searched for it."""
 
 from __future__ import annotations
 

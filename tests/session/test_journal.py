@@ -110,7 +110,7 @@ async def test_what_comes_during_a_sync_is_the_next_group(journal: JournalWriter
     assert texts(handle) == numbered(6)
 
 
-def test_what_nobody_waits_for_is_kept_soon(handle: ShakyHandle) -> None:
+def test_records_without_a_waiter_are_kept_soon(handle: ShakyHandle) -> None:
     journal = JournalWriter(handle, lag=0.001)
     add(journal)
     handle.wait_for(1)
@@ -230,7 +230,7 @@ def test_what_is_refused_to_the_end_is_told(handle: ShakyHandle, caplog: pytest.
     assert handle.tries == 1
 
 
-async def test_after_closing_nothing_raises_and_nobody_hangs(handle: ShakyHandle) -> None:
+async def test_after_closing_nothing_raises_and_nothing_hangs(handle: ShakyHandle) -> None:
     journal = JournalWriter(handle)
     add(journal)
     journal.close()
@@ -243,7 +243,7 @@ async def test_after_closing_nothing_raises_and_nobody_hangs(handle: ShakyHandle
 
 
 @pytest.mark.parametrize("refused", [False, True])
-async def test_whoever_waits_while_it_is_closed_is_told(handle: ShakyHandle, *, refused: bool) -> None:
+async def test_a_waiter_is_told_when_it_is_closed(handle: ShakyHandle, *, refused: bool) -> None:
     journal = JournalWriter(handle, lag=60)
     handle.free.clear()
     add(journal)
@@ -269,7 +269,7 @@ def test_a_store_that_closes_its_own_journal_is_the_last_to_write(handle: ShakyH
     assert (texts(handle), handle.closed) == (numbered(1), 1)
 
 
-async def test_a_cancelled_waiter_is_in_nobodys_way(journal: JournalWriter, handle: ShakyHandle) -> None:
+async def test_a_cancelled_waiter_holds_up_no_other(journal: JournalWriter, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
     gone, stays = asyncio.create_task(journal.wait_until_saved()), asyncio.create_task(journal.wait_until_saved())
@@ -282,7 +282,7 @@ async def test_a_cancelled_waiter_is_in_nobodys_way(journal: JournalWriter, hand
     assert texts(handle) == numbered(1)
 
 
-def test_a_closed_event_loop_is_in_nobodys_way(journal: JournalWriter, handle: ShakyHandle) -> None:
+def test_a_closed_event_loop_holds_up_no_other(journal: JournalWriter, handle: ShakyHandle) -> None:
     handle.free.clear()
     add(journal)
 
@@ -426,7 +426,7 @@ class Machine:
         self.journal = self.open()
 
     async def hear(self) -> None:
-        """Unless the store is held up, whoever waits is told, and told the truth."""
+        """Unless the store is held up, a waiter is told, and told the truth."""
         if not self.handle.free.is_set():
             return
         for wanted, task in self.waiting:

@@ -67,7 +67,7 @@ async def test_what_came_back_is_heard_once_in_order(stores: Store) -> None:
 
 
 async def test_a_key_is_one_message_also_in_another_program(stores: Store) -> None:
-    """failures.md G1: whoever heard no answer sends it again, before it was heard or after."""
+    """failures.md G1: a client that heard no answer sends it again, before it was heard or after."""
     agent = _open(stores)
     agent.steer("Once.", key="k")
     done(agent)

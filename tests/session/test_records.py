@@ -62,7 +62,7 @@ def test_what_is_no_record_is_a_value_error(line: bytes) -> None:
 
 
 def test_the_title_is_what_a_user_said_first() -> None:
-    """On one line, cut to its length; not what the loop said in their name, and not what somebody else says."""
+    """On one line, cut to its length; not what the loop said in their name, and not what others say."""
 
     def said(role: str, content: object, **fields: object) -> Record:
         return make_record(1, type="message", message={"role": role, "content": content, **fields})

@@ -44,7 +44,7 @@ class Bench:
 
         @tool
         async def pay(to: str, ctx: ToolContext) -> str:
-            """Pay somebody."""
+            """Pay a person."""
             self.done.append(f"pay {to}")
             self.keys.append(ctx.idempotency_key)
             return f"paid {to}"
@@ -170,7 +170,7 @@ async def test_a_new_prompt_is_no_wish_to_go_on_with_the_old_calls(stores: Store
 
 
 async def test_the_key_for_doing_it_once_is_the_same_the_second_time(stores: Store) -> None:
-    """Whoever a tool talks to can tell that it was asked before, and calls on other branches have other keys."""
+    """The service behind a tool can tell that it was asked before, and calls on other branches have other keys."""
     bench = Bench()
     look = answer(call("look", at="b", id="call_0"))
     with Session.create(stores) as session:

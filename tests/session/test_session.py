@@ -212,7 +212,7 @@ async def test_a_missing_record_is_reported_and_what_follows_is_joined(stores: S
 
 
 async def test_what_follows_a_gap_in_which_the_session_moved_is_a_branch_of_its_own(stores: Store) -> None:
-    """failures.md H3: reported, and never a transcript that nobody saw."""
+    """failures.md H3: reported, and never a transcript that did not happen."""
     with Session.create(stores) as session:
         agent = Agent(ScriptedModel("A1.", "A2.", "B2.", "B3.").model, session=session)
         await agent.run("Q1.")
@@ -395,7 +395,7 @@ async def test_a_session_goes_through_a_file(stores: Store, tmp_path: Path) -> N
 
 
 async def test_open_calls_of_an_imported_session_are_not_run_here(stores: Store, tmp_path: Path) -> None:
-    """failures.md L22: nobody here asked for them, and no approval was given here."""
+    """failures.md L22: they were not asked for here, and no approval was given here."""
     ran: list[str] = []
 
     @tool
@@ -427,7 +427,7 @@ async def test_open_calls_of_an_imported_session_are_not_run_here(stores: Store,
     done(agent)
 
 
-def test_a_session_nobody_closed_is_closed_when_it_is_forgotten(stores: Store) -> None:
+def test_an_open_session_is_closed_when_it_is_forgotten(stores: Store) -> None:
     """failures.md H6: what was told is kept, and the next one has it at once."""
     session = Session.create(stores, "one")
     session.log.append(user_message("Hello."))
@@ -444,8 +444,8 @@ def test_a_session_nobody_closed_is_closed_when_it_is_forgotten(stores: Store) -
         assert said(session.messages) == ["user: Hello.", "user: Who has the log writes on."]
 
 
-def test_whoever_forgets_a_session_may_hold_a_lock_that_its_writer_needs() -> None:
-    """failures.md H6: memory is freed in the midst of anything. Nobody hangs, and it is closed once it can be."""
+def test_a_session_may_be_forgotten_under_a_lock_that_its_writer_needs() -> None:
+    """failures.md H6: memory is freed in the midst of anything. Nothing hangs, and it is closed once it can be."""
     store, lock, asked = MemoryStore(), threading.Lock(), threading.Event()
     session = Session.create(store, "one")
     handle = session._handle  # pyright: ignore[reportPrivateUsage]

@@ -170,7 +170,7 @@ async def test_an_approval_policy_is_asked_about_what_a_task_does_and_not_about_
     assert (changed.is_error, changed.details["status"]) == (True, "denied")
 
 
-async def test_a_question_about_a_task_goes_to_whoever_the_parent_asks_and_comes_once() -> None:
+async def test_a_question_about_a_task_goes_to_the_approver_of_the_parent_and_comes_once() -> None:
     """failures.md L21"""
     asked: list[str] = []
 

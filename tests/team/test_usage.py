@@ -1,4 +1,4 @@
-"""What everything cost together is what the parent says it cost: each request once, whoever made it."""
+"""What everything cost together is what the parent says it cost: each request once, whichever agent made it."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_a_task_cancelled_by_the_last_statement_is_not_left() -> None:
     assert run_virtual(tidy()) == "done"
 
 
-def test_an_exception_nobody_saw_is_reported() -> None:
+def test_an_exception_that_was_not_retrieved_is_reported() -> None:
     async def careless() -> None:
         asyncio.get_running_loop().call_soon(lambda: 1 / 0)
 

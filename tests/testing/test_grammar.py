@@ -269,7 +269,7 @@ BAD: dict[str, tuple[list[AgentEvent], str]] = {
     "two limit notices": (run(*HEAR, *said(LIMIT), *said(LIMIT)), "one limit notice"),
     "a prompt after a limit notice": (run(*HEAR, *said(LIMIT), *said(ASK)), "expected a last answer or turn_end"),
     "a call that is not run": (run(*HEAR, *answered(CALLS), turn_end(CALLS)), "expected tool_execution_start of 'a'"),
-    "a span of nobody": (run(*HEAR, *answered(SAYS), started("a")), "expected a call of this turn's answer, got 'a'"),
+    "a span of no call": (run(*HEAR, *answered(SAYS), started("a")), "expected a call of this turn's answer, got 'a'"),
     "a span of a failed answer": (run(*HEAR, *answered(FAILED), started("a")), "expected a call of this turn's answer"),
     "a span of the wrong name": (run(*HEAR, *answered(CALLS), started("a", "see")), "expected the tool 'look' for 'a'"),
     "a span started twice": (run(*HEAR, *answered(CALLS), started("a"), started("a")), "got a second"),

@@ -63,14 +63,14 @@ def test_skills_are_found_from_the_workspace_up_to_its_repository_and_at_home(tm
 
 
 def test_without_a_repository_nothing_above_the_workspace_counts(tmp_path: Path) -> None:
-    """failures.md L12: a folder above may belong to anybody."""
+    """failures.md L12: a folder above may belong to any user."""
     skill(tmp_path / ".claude/skills/planted")
     (tmp_path / "ws").mkdir()
     assert found(find_skills(tmp_path / "ws", home=None)) == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to somebody else")
-def test_a_repository_of_somebody_else_does_not_count(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_a_repository_of_another_user_does_not_count(tmp_path: Path) -> None:
     """failures.md L12: such as a .git that someone left in a shared folder."""
     skill(tmp_path / ".claude/skills/planted")
     (tmp_path / ".git").mkdir()
@@ -149,7 +149,7 @@ def test_the_users_own_links_may_lead_anywhere(tmp_path: Path) -> None:
 
 
 def test_names_and_descriptions_stay_on_their_line(tmp_path: Path) -> None:
-    """failures.md L23: by line breaks, escape sequences, and marks nobody sees."""
+    """failures.md L23: by line breaks, escape sequences, and invisible marks."""
     root = tmp_path / ".claude" / "skills"
     write(
         root / "a/SKILL.md",

@@ -170,7 +170,7 @@ def test_classes_defined_beside_the_tool_are_found() -> None:
     assert take.check({"local": {"n": "1"}}) == {"local": {"n": 1}}
 
 
-def test_a_class_nobody_can_find_is_a_mistake_that_says_so() -> None:
+def test_a_class_that_cannot_be_found_is_a_mistake_that_says_so() -> None:
     def take(x: OnlyForTheTypeChecker[int]) -> None: ...
 
     with pytest.raises(TypeError, match=r"^Tool 'take' is annotated with 'OnlyForTheTypeChecker'.*TYPE_CHECKING"):
@@ -526,7 +526,7 @@ async def test_the_context_shows_updates_and_the_wish_to_stop() -> None:
     assert seen == [{"part": 1}, {"type": "progress", "text": "half"}]
 
 
-async def test_nobody_need_watch() -> None:
+async def test_a_watcher_is_optional() -> None:
     ctx = context()
     ctx.progress("half")
     assert (ctx.cancelled, ctx.idempotency_key, ctx.scope) == (False, "", None)

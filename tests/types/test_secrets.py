@@ -23,7 +23,7 @@ ALIKE = ("sk-proj-first-0123", "sk-proj-second-4567", "sk-proj-second-4567-89")
     ],
 )
 def test_a_key_and_the_beginning_of_one_are_hidden(text: str, expected: str) -> None:
-    """failures.md L13: whoever quotes a key may cut the quotation short."""
+    """failures.md L13: a quoted key may be cut short."""
     assert redact(text, KEY) == expected
 
 

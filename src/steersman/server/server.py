@@ -144,7 +144,7 @@ class Server:
         return handler in (self._show_page, self._show_file, self._show_health)
 
     async def _keep_time(self, _: web.Application) -> AsyncGenerator[None]:
-        """While the application runs: signs of life for watchers, and sessions that nobody uses are closed."""
+        """While the application runs: signs of life for watchers, and unused sessions are closed."""
         task = asyncio.get_running_loop().create_task(self._beat())
         yield
         task.cancel()

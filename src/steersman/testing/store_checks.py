@@ -47,7 +47,7 @@ def store_checks() -> list[StoreCheck]:
         a_new_session_is_empty,
         what_was_appended_is_read_back,
         reading_goes_on_after_a_number,
-        types_nobody_knows_are_kept,
+        unknown_types_are_kept,
         the_order_is_that_of_the_numbers,
         numbers_have_no_gaps_and_no_doubles,
         a_group_is_kept_whole_or_not_at_all,
@@ -58,7 +58,7 @@ def store_checks() -> list[StoreCheck]:
         a_session_that_is_not_there_is_not_found,
         ids_cannot_mean_a_path,
         there_is_one_writer,
-        readers_are_in_nobodys_way,
+        readers_hold_up_no_writer,
         a_reader_cannot_write,
         one_thread_reads_while_another_writes,
         a_list_shows_the_last_used_first,
@@ -107,7 +107,7 @@ def reading_goes_on_after_a_number(stores: Stores) -> None:
     handle.close()
 
 
-def types_nobody_knows_are_kept(stores: Stores) -> None:
+def unknown_types_are_kept(stores: Stores) -> None:
     """A record of a later version stays as it is."""
     records = [make_record(1, type="session", format="1.0"), make_record(2, type="from the future", anything=[1, 2])]
     handle = stores("types").create("s")
@@ -234,7 +234,7 @@ def there_is_one_writer(stores: Stores) -> None:
     stores("writer").open("s").close()
 
 
-def readers_are_in_nobodys_way(stores: Stores) -> None:
+def readers_hold_up_no_writer(stores: Stores) -> None:
     """Any number of them, while one writes; they see what was written since."""
     writer = stores("readers").create("s")
     writer.append([make_record(1)])

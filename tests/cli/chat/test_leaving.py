@@ -55,13 +55,13 @@ def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server
         # What is sent in between makes the next one a first one again, however soon it comes.
         terminal.enter("Begin.")
         terminal.wait_for("started")
-        # At once: the second one belongs to the first for a moment only, and nobody knows when a test gets its turn.
+        # At once: the second one belongs to the first for a moment only, and when a test gets its turn is not known.
         terminal.press("ctrl+c", "ctrl+c")
         assert terminal.ended() == 130
         assert_sane(terminal)
 
 
-def test_what_was_cleared_is_not_heard_by_whoever_goes_on_and_can_be_gone_back_to(
+def test_what_was_cleared_is_not_sent_to_the_model_and_can_be_gone_back_to(
     place: Place, server: OpenAIChatServer
 ) -> None:
     server.say("One.", "Two.", "Three.")
@@ -212,7 +212,7 @@ def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place
 
 
 @pytest.mark.parametrize("way", ["1 / 0", "restore(); os._exit(1)"])
-def test_a_terminal_that_nobody_else_put_right_is_put_right_all_the_same(place: Place, way: str) -> None:
+def test_a_terminal_that_was_not_restored_before_is_restored_all_the_same(place: Place, way: str) -> None:
     work = f"""
 import os, sys, tty
 from steersman.cli.chat.start import restore_on_exit

@@ -13,7 +13,7 @@ ATTACKS: dict[str, str] = {
     "a colour": f"{ESC}[31mred{ESC}[0m",
     "a colour of 256": f"{ESC}[38;5;196mred",
     "a true colour": f"{ESC}[38:2::255:0:0mred",
-    "text nobody sees": f"{ESC}[8mrm -rf ~{ESC}[28m",
+    "invisible text": f"{ESC}[8mrm -rf ~{ESC}[28m",
     "an empty colour": f"{ESC}[m",
     "clearing the screen": f"{ESC}[2J",
     "clearing the scrollback": f"{ESC}[3J",

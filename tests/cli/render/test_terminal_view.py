@@ -154,20 +154,20 @@ def _write_hostile_names(folder: Path, attacks: list[str]) -> None:
 
 
 @pytest.mark.real_time
-async def test_a_terminal_that_takes_nothing_holds_up_nobody() -> None:
+async def test_a_terminal_that_takes_nothing_does_not_block_the_event_loop() -> None:
     master, slave = os.openpty()
     try:
         show = a_show()
         async with TerminalView(show, fd=slave, patience=0.05):
             show.show_event(start())
             show.say("notice", "words " * 20_000)
-            # Whoever else has something to do can do it: the writing waits in a thread of its own.
+            # Other tasks go on: the writing waits in a thread of its own.
             await call_in_thread(lambda: _wait_until_full(slave))
         assert len(os.read(master, 1 << 20)) > 0
     finally:
         os.close(slave)
         os.close(master)
-    # The numbers of its descriptors are soon somebody else's: the thread that was left behind writes nothing there.
+    # The numbers of its descriptors are soon used again: the thread that was left behind writes nothing there.
     master, slave = os.openpty()
     try:
         await call_in_thread(_wait_for_writers)
@@ -225,7 +225,7 @@ async def test_a_question_comes_after_what_was_drawn_before_it() -> None:
     assert (b"waiting for the model" in drawn, bool(taken_away), asked) == (True, True, b"")
 
 
-async def test_nothing_is_drawn_while_somebody_is_asked() -> None:
+async def test_nothing_is_drawn_while_the_user_is_asked() -> None:
     master, slave = os.openpty()
     try:
         show = a_show()

@@ -43,7 +43,7 @@ def test_what_is_said_between_tools_is_not_part_of_the_answer(place: Place, serv
 
 
 @pytest.mark.usefixtures("note")
-def test_whoever_asks_for_it_can_follow_the_work_on_standard_error(place: Place, server: OpenAIChatServer) -> None:
+def test_on_request_the_work_is_shown_on_standard_error(place: Place, server: OpenAIChatServer) -> None:
     server.say(LOOK, "It is heron.")
     done = run_command(["-p", "Which word?", "--verbose"], place=place, server=server)
     lines = done.errors.splitlines()

@@ -27,7 +27,7 @@ def on_terminal(
 
 
 def answer_with(terminal: Terminal, key: str) -> None:
-    """Answer a question once that counts: what is typed before anybody can have read it does not."""
+    """Answer a question once that counts: what is typed before it can have been read does not."""
     terminal.wait_for(lambda at: at.cursor_line == "?")
     terminal.type(key)
     terminal.press("enter")
@@ -117,7 +117,7 @@ def test_what_the_model_says_stands_above_the_question_and_never_under_it(
     assert (place.project / "made").exists()
 
 
-def test_nobody_is_asked_with_print(place: Place, server: OpenAIChatServer) -> None:
+def test_the_user_is_not_asked_with_print(place: Place, server: OpenAIChatServer) -> None:
     server.say(TOUCH, "I **may** not.")
     with on_terminal(["-p", "Make it"], place, server) as terminal:
         assert terminal.ended() == 0

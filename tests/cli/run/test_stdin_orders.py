@@ -207,7 +207,7 @@ def test_a_long_line_is_taken_and_one_that_is_too_long_is_told(place: Place, ser
 
 @pytest.mark.real_time
 async def test_an_input_that_does_not_block_is_waited_for() -> None:
-    """Whoever shares it may have made it so; nothing to read yet is not the end."""
+    """Another process that shares it may have made it so; nothing to read yet is not the end."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     heard: asyncio.Queue[bytes | None] = asyncio.Queue()

@@ -130,7 +130,7 @@ def test_a_reader_that_stalls_holds_up_the_run_and_not_the_signals(place: Place,
         started.signal(signal.SIGINT)
         done = started.wait()
     assert (done.code, done.stderr, ends_of(place)) == (130, b"", ["aborted"])
-    # The answer was never taken whole: what nobody reads is not asked for either.
+    # The answer was never taken whole: what is not read is not asked for either.
     assert server.raw[0].outcome.result(10) == "left"
 
 

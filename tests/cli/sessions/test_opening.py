@@ -1,4 +1,4 @@
-"""A session is taken up where it was left: the last one, one by its id, or a copy, and never under somebody's hands."""
+"""A session is taken up where it was left: the last one, one by its id, or a copy, and never while it is in use."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_one_in_which_nothing_was_said_is_not_kept(folder: Path) -> None:
 
 @pytest.mark.parametrize("fork", [False, True])
 def test_what_damage_took_from_a_session_is_told(folder: Path, fork: bool) -> None:
-    """The model would forget what was said, and nobody would know why."""
+    """The model would forget what was said, without a reason that the user can see."""
     _said(folder, *(f"word {number}" * 200 for number in range(20)))
     file = find_session_file(folder / "kept", folder / "project")
     whole = file.read_bytes()

@@ -81,7 +81,7 @@ def test_a_file_that_is_not_there_is_no_embedded_model(place: Place) -> None:
     assert found["model"]["text"].startswith("Using local:/nowhere/x.gguf (STEERSMAN_LOCAL_MODEL is set; ")
 
 
-def test_without_online_nobody_beyond_this_machine_is_asked(place: Place) -> None:
+def test_without_online_no_other_machine_is_asked(place: Place) -> None:
     """A name that cannot be resolved would take its time, or be an error."""
     done, found = doctor(place, OPENAI_API_KEY="k", OPENAI_BASE_URL="http://nobody.invalid/v1")
     assert done.code == 0

@@ -1,4 +1,4 @@
-"""Things are kept where the user's environment says, and nobody else can look at them."""
+"""Things are kept where the user's environment says, and other users cannot look at them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_is_made_belongs_to_its_owner_alone() -> None:
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 def test_without_a_home_it_is_said_what_to_set() -> None:
     """As for a user of a container whom its system does not know."""
     code = """

@@ -25,7 +25,7 @@ def test_a_file_is_read_whole_up_to_its_limit(tmp_path: Path) -> None:
         read_file_bytes(tmp_path, most=10)
 
 
-def test_a_pipe_is_read_while_somebody_writes_and_is_empty_where_nobody_does(tmp_path: Path) -> None:
+def test_a_pipe_is_read_while_it_has_a_writer_and_is_empty_where_it_has_none(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert read_file_bytes(tmp_path / "fifo", most=10) == b""
     reading, writing = os.pipe()

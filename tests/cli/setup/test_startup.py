@@ -246,7 +246,7 @@ async def test_an_answer_is_held_to_a_schema_from_a_file(place: Place, server: O
     assert started.output_schema == {name: value for name, value in schema.items() if name != "$schema"}
 
 
-async def test_what_would_be_asked_about_is_denied_where_nobody_can_be_asked(
+async def test_what_would_be_asked_about_is_denied_where_no_user_can_be_asked(
     place: Place, server: OpenAIChatServer
 ) -> None:
     server.say(answer(call("write", path="x.txt", content="x")), "I could not.")

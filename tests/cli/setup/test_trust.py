@@ -25,7 +25,7 @@ def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Person:
-    """Somebody at a terminal who is asked and gives the same answer every time."""
+    """A user at a terminal who is asked and gives the same answer every time."""
 
     def __init__(self, *, agrees: bool) -> None:
         self.agrees = agrees

@@ -1,4 +1,4 @@
-"""Signals at many moments: the run ends in order, the session is whole, nothing is left, nobody sees a traceback.
+"""Signals at many moments: the run ends in order, the session is whole, nothing is left, no traceback is shown.
 
 failures.md F10 throughout.
 """
@@ -236,7 +236,7 @@ print("never", flush=True)
 
 
 def test_a_signal_while_the_end_is_written_shows_no_traceback(place: Place) -> None:
-    """There was no run, and nobody reads the lines that say so."""
+    """There was no run, and the lines that say so are not read."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     os.write(writer, bytes(fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ)))

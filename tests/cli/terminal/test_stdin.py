@@ -13,7 +13,7 @@ READ = "from steersman.cli.terminal.stdin import read_piped_input as read; print
 
 
 def test_an_input_that_does_not_block_is_waited_for() -> None:
-    """Whoever shares it may have made it so; nothing to read yet is neither the end nor an error."""
+    """Another process that shares it may have made it so; nothing to read yet is neither the end nor an error."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
     with subprocess.Popen(

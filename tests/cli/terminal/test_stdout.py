@@ -45,7 +45,7 @@ async def test_what_one_step_writes_leaves_in_one_piece(pipe: Pipe) -> None:
     assert os.read(pipe.reader, 100) == b"abcd"
 
 
-async def test_whoever_has_more_to_say_waits_for_a_slow_reader_and_nobody_else_does(pipe: Pipe) -> None:
+async def test_a_writer_with_more_to_say_waits_for_a_slow_reader_and_others_do_not(pipe: Pipe) -> None:
     """failures.md J2, F16."""
     writer = OutputWriter(pipe.writer, max_bytes=1000)
     written = 0
@@ -99,7 +99,7 @@ async def test_a_reader_that_leaves_is_noticed(pipe: Pipe, busy: bool) -> None:
 
 
 async def test_a_reader_that_is_only_slow_is_waited_for_in_a_hurry(pipe: Pipe) -> None:
-    """failures.md F10: after a signal too, whoever goes on reading gets everything."""
+    """failures.md F10: after a signal too, a reader that goes on gets everything."""
     writer = OutputWriter(pipe.writer)
     writer.write(b"x" * 400_000)
     writer.drop_if_stalled(0.2)

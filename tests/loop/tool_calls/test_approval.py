@@ -53,7 +53,7 @@ class Shop:
 
 
 class Person:
-    """Somebody who is asked, and answers what the test says."""
+    """A user who is asked, and answers what the test says."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -119,7 +119,7 @@ async def test_without_a_policy_everything_is_as_before() -> None:
     assert [status for *_, status in results] == ["completed", "completed"]
 
 
-async def test_nobody_to_ask_means_no() -> None:
+async def test_without_an_approver_the_answer_is_no() -> None:
     shop = Shop()
     results = await outcome(shop, call("deploy", targets=[]), approval=Approval())
     text = (
@@ -241,7 +241,7 @@ async def test_a_tool_that_needs_approval_is_under_the_same_clock(name: str) -> 
 
 
 @pytest.mark.real_time
-async def test_a_plain_function_that_waits_holds_up_nobody_and_its_late_yes_is_a_no() -> None:
+async def test_a_plain_function_that_waits_does_not_block_the_loop_and_its_late_yes_is_a_no() -> None:
     """failures.md J4: a person who is asked at a terminal, by `input()` for instance."""
     shop, released = Shop(), threading.Event()
 
@@ -491,7 +491,7 @@ async def test_a_tool_cannot_change_the_arguments_while_it_says_whether_it_needs
     assert (shop.log, person.asked[0][1]) == (["a"], {"path": "a"})
 
 
-# Nothing anybody says is a yes
+# No text is a yes
 
 
 async def test_words_never_change_what_is_allowed() -> None:
@@ -555,7 +555,7 @@ async def test_what_is_allowed_does_not_wait_for_what_is_asked_about() -> None:
     assert shop.log == ["read a", "bash ls", "deploy []"]
 
 
-def nobody() -> bool:
+def ask_without_arguments() -> bool:
     return True
 
 
@@ -568,7 +568,7 @@ BAD_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"approval": {"mode": "ask"}}, TypeError, "approval is an Approval"),
     ({"approve_timeout": -1}, ValueError, "approve_timeout is a number from 0 on, got -1"),
     ({"approve_timeout": "5"}, ValueError, "approve_timeout"),
-    ({"approve": nobody}, TypeError, r"approve is called with \(call, reason\)"),
+    ({"approve": ask_without_arguments}, TypeError, r"approve is called with \(call, reason\)"),
     ({"approve": three}, TypeError, r"approve is called with \(call, reason\)"),
 ]
 

@@ -69,7 +69,7 @@ async def test_a_yes_of_the_sub_agents_own_callback_is_no_answer_to_the_parents_
     assert (shop.log, len(own.asked), len(above.asked)) == ([], 0, 1)
 
 
-async def test_a_parent_that_asks_and_has_nobody_to_ask_denies() -> None:
+async def test_a_parent_that_asks_and_has_no_approver_denies() -> None:
     """failures.md L21"""
     shop, own = Shop(), Person(True)
     child: dict[str, Any] = {"approval": Approval("bypass"), "approve": own}
@@ -106,7 +106,7 @@ async def test_what_the_parent_allows_a_sub_agent_need_not_be_asked_about() -> N
     assert shop.log == ["bash git status"]
 
 
-async def test_a_remembered_yes_is_kept_by_everyone_who_asked_and_by_nobody_else() -> None:
+async def test_a_remembered_yes_is_kept_by_every_agent_that_asked_and_by_no_other() -> None:
     shop, person = Shop(), Person(Approved(remember=True))
     top, middle, inner = Approval("bypass"), Approval(), Approval(ask=["deploy"])
     agent = nested(

@@ -321,7 +321,7 @@ async def approve_never(_: ToolCall) -> bool:
         (approve_vaguely, ("delete", "Denied: not approved.", True, "denied")),
         (approve_never, ("delete", "Denied: approve hook approve_never raised CancelledError.", True, "denied")),
     ],
-    ids=["yes", "no", "nobody", "raises", "vague", "cancelled"],
+    ids=["yes", "no", "none", "raises", "vague", "cancelled"],
 )
 async def test_a_tool_that_needs_approval_runs_only_after_a_clear_yes(approve: Any, result: Any) -> None:
     """loop.md D3"""

@@ -1,4 +1,4 @@
-"""A gate that takes its time holds up nobody but its own call."""
+"""A gate that takes its time holds up only its own call."""
 
 from __future__ import annotations
 

@@ -372,7 +372,7 @@ async def test_a_packed_bomb_is_cut_where_an_open_one_is() -> None:
     assert "longer than 5,000,000 bytes" in info.message
 
 
-async def test_a_packed_stream_is_read_though_nobody_asked_for_it() -> None:
+async def test_a_compressed_stream_is_read_although_it_was_not_asked_for() -> None:
     assert said(await answered(Delivery(gzip.compress(HELLO), headers={"content-encoding": "gzip"}))) == "hello"
 
 
@@ -383,7 +383,7 @@ async def test_a_stream_packed_wrongly_is_a_typed_error() -> None:
 
 
 @pytest.mark.parametrize("packing", ["br", "zstd", "compress", "x-own"])
-async def test_a_packing_that_nobody_here_can_undo_is_named(packing: str) -> None:
+async def test_an_unknown_content_encoding_is_named(packing: str) -> None:
     """What the client cannot unpack it refuses or hands on as it came, by its version and what is installed."""
     async with PlainServer(Delivery(b"\x28\xb5\x2f\xfd\x8b\x02", headers={"Content-Encoding": packing})) as server:
         info = failed(await asked(server))
@@ -537,7 +537,7 @@ async def test_a_server_that_speaks_something_else_is_named() -> None:
     assert f"The server for 'plain' at http://127.0.0.1:{port}/ask does not answer in HTTP" in info.message
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+async def test_a_certificate_without_an_authority_is_refused(tmp_path: Path) -> None:
     """failures.md L26: TLS is verified."""
     ssl = pytest.importorskip("ssl")
     openssl = await asyncio.create_subprocess_exec(

@@ -130,7 +130,7 @@ async def test_a_body_whose_trailer_is_cut_short_is_what_aiohttp_says() -> None:
             assert (bench.last.state, bench.last.body) == (state, b"hello")
 
 
-async def test_a_body_that_aiohttp_refuses_ends_at_once_whoever_reads_it() -> None:
+async def test_a_body_that_aiohttp_refuses_ends_at_once_with_either_reader() -> None:
     """aiohttp's own reader would wait for the rest, although its parser has closed the connection."""
     packed = HEAD + b"Content-Encoding: identity\r\n\r\n5\r\nhello\r\n"
     async with MemoryConnector() as connector:

@@ -272,7 +272,7 @@ async def test_a_request_given_up_while_the_client_reads_its_head_leaves_no_conn
 
 @pytest.mark.parametrize("late", [False, True], ids=["with the answer", "after it"])
 async def test_what_comes_behind_an_answer_is_never_the_next_one(*, late: bool) -> None:
-    """failures.md F6: a connection on which something came that nobody asked for is not used again."""
+    """failures.md F6: a connection on which something came unasked is not used again."""
     forged = USUAL.replace(b"hel", b"bad")
     answered, read, sent = asyncio.Event(), asyncio.Event(), asyncio.Semaphore(0)
 
@@ -391,7 +391,7 @@ async def test_a_long_request_arrives_whole(size: int) -> None:
 
 
 async def test_a_reader_that_takes_its_time_is_not_flooded() -> None:
-    """failures.md F8: what nobody reads stays with the server."""
+    """failures.md F8: what is not read stays with the server."""
     event = b'data: {"t":"' + b"x" * 10_000 + b'"}\n\n'
     chunk = b"%x\r\n%s\r\n" % (len(event), event)
     count = 3000
@@ -421,7 +421,7 @@ async def test_a_reader_that_takes_its_time_is_not_flooded() -> None:
         assert len(rest[-1].message.text) == 10_000 * count + 5
 
 
-async def test_a_connection_whose_end_nobody_read_is_heard_again() -> None:
+async def test_a_connection_whose_end_was_not_read_is_read_again() -> None:
     """The end of an answer comes behind more than is read ahead; the next answer on that connection still comes."""
     comment = b": " + b"x" * 60_000 + b"\n\n"
     rest = b"%x\r\n%s\r\n" % (len(comment), comment) * 9 + b"0\r\n\r\n"

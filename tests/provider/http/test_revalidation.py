@@ -1,4 +1,4 @@
-"""Connections after a pause in which nobody looked at them: one that the server closed meanwhile is not used again.
+"""Connections after a pause without a check: one that the server closed meanwhile is not used again.
 
 A process that was suspended wakes up before its event loop has heard of anything. Here the loop is held up in the same
 way, from the close of the connection to the next request, by waiting for the server's thread.
@@ -99,9 +99,7 @@ async def ask(model: Model, prompt: str) -> Any:
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("prompt", [SHORT, LONG], ids=["short", "long"])
 @pytest.mark.parametrize("name", SERVERS)
-async def test_a_connection_that_was_closed_while_nobody_looked_is_not_asked(
-    name: str, prompt: str, whole: bool
-) -> None:
+async def test_a_connection_that_was_closed_during_a_pause_is_not_asked(name: str, prompt: str, whole: bool) -> None:
     """failures.md E14: the request goes out once, on a connection that works; nothing is asked twice for it."""
     with parting(name, whole=whole) as server:
         model = Model(

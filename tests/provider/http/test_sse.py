@@ -182,7 +182,7 @@ def test_line_ends_may_be_mixed(case: str) -> None:
 
 @pytest.mark.parametrize("body", [b"data: x\n\n", b"data: x\r\r", b"data: x\r\n\r", b"data: x\n\r", b"data: x\r\n\n"])
 def test_an_event_is_given_with_the_last_byte_of_its_blank_line(body: bytes) -> None:
-    """failures.md B2: nobody waits for what comes after; of CRLF the CR is enough."""
+    """failures.md B2: it does not wait for what comes after; of CRLF the CR is enough."""
     decoder = SseDecoder()
 
     given = [decoder.feed(body[at : at + 1]) for at in range(len(body))]
@@ -218,7 +218,7 @@ def test_letters_cut_between_chunks_stay_whole() -> None:
     ],
 )
 def test_an_event_without_its_blank_line_can_be_had_at_the_end(body: bytes, left: list[Event]) -> None:
-    """failures.md B9: the standard drops it; whoever knows that the stream ended cleanly need not."""
+    """failures.md B9: the standard drops it; a caller that knows that the stream ended cleanly need not."""
     decoder = SseDecoder()
     for byte in in_pieces(body, 1):
         decoder.feed(byte)

@@ -163,7 +163,7 @@ async def test_a_call_that_failed_is_not_made_again(local: Model, tmp_path: Path
     assert [call.arguments for call in second if call.name == "search"] != [{"pattern": "TIMEOUT"}]
 
 
-async def test_what_nobody_waits_for_is_not_written_to_its_end(local: Model) -> None:
+async def test_an_abandoned_answer_is_not_written_to_its_end(local: Model) -> None:
     server = await start_server(local, None)
     async with aclosing(events(local, STORY)) as story:
         async for event in story:
@@ -183,7 +183,7 @@ async def test_what_was_denied_is_not_made_up(local: Model, tmp_path: Path) -> N
     assert result.text == "That did not work. Denied by the rule 'bash'."
 
 
-async def test_nobody_else_is_let_in(local: Model) -> None:
+async def test_other_clients_are_not_let_in(local: Model) -> None:
     server = await start_server(local, None)
     child = server.child
     assert server.url.startswith("http://127.0.0.1:")

@@ -89,7 +89,7 @@ def test_two_hundred_agents_that_are_sent_away_come_back_one_by_one(error: Provi
     again = asked[MANY:]
     assert len(again) == MANY
     assert again == sorted(again)
-    # Slots are moved a little, each by less than itself, so that nobody else's programs fall into step with them.
+    # Slots are moved a little, each by less than itself, so that other programs do not fall into step with them.
     assert busiest(again) <= 1 / SLOT_SECONDS + 1
     assert again[-1] < 1.0 + 2 * SLOT_SECONDS * MANY
 
@@ -101,7 +101,7 @@ def test_they_are_not_faster_when_they_are_sent_away_again() -> None:
     assert busiest(asked[50:]) <= 1 / SLOT_SECONDS + 1
 
 
-def test_whoever_is_alone_waits_as_long_as_the_server_says_and_no_longer() -> None:
+def test_a_single_agent_waits_as_long_as_the_server_says_and_no_longer() -> None:
     asked = asked_by(models(1), Limited(RateLimitError("slow down", retry_after=3.0), times=2))
     assert asked == [0.0, 3.0, 6.0]
 
@@ -115,7 +115,7 @@ def test_whoever_is_alone_waits_as_long_as_the_server_says_and_no_longer() -> No
     ],
     ids=["no key", "another provider", "another key"],
 )
-def test_nobody_waits_for_those_with_another_key(others: list[Model]) -> None:
+def test_agents_with_another_key_are_not_waited_for(others: list[Model]) -> None:
     both = [Model("scripted", "one", api_key="key"), *others]
     asked = asked_by(both, Limited(RateLimitError("slow down", retry_after=1.0)))
     assert asked == [0.0, 0.0, 1.0, 1.0]
@@ -134,7 +134,7 @@ def test_those_who_ask_the_same_function_for_their_key_share_it() -> None:
     assert asked[5] > 1.0
 
 
-def test_those_who_ask_somebody_else_for_their_key_do_not_wait() -> None:
+def test_agents_that_ask_a_function_for_their_key_do_not_wait() -> None:
     """Of two who are served with one program, each has a limit of its own."""
     waits: list[tuple[str, float]] = []
 
@@ -168,12 +168,12 @@ def test_a_long_wait_of_one_is_not_that_of_another() -> None:
     assert [round(wait, 3) for wait in run_virtual(waits())] == [30.0, 1.0, 30.075, 1.075]
 
 
-def test_a_broken_connection_is_nobody_elses_limit() -> None:
+def test_a_broken_connection_does_not_limit_other_agents() -> None:
     asked = asked_by(models(5), Limited(NetworkError("reset")), Retry(jitter=0))
     assert asked == [0.0] * 5 + [1.0] * 5
 
 
-def test_nobody_waits_for_ever_behind_a_crowd() -> None:
+def test_no_agent_waits_for_ever_behind_a_crowd() -> None:
     """failures.md E13: where all turns are taken, as many come at any time as at any other."""
     chance = Random(1)
 
@@ -190,7 +190,7 @@ def test_nobody_waits_for_ever_behind_a_crowd() -> None:
 
 
 @pytest.mark.parametrize("retry_after", [1.0, None])
-def test_nobody_waits_longer_than_wanted(retry_after: float | None) -> None:
+def test_no_agent_waits_longer_than_wanted(retry_after: float | None) -> None:
     """loop.md 8: also for others, though they come closer together then."""
     limited = Limited(RateLimitError("slow down", retry_after=retry_after))
     asked = asked_by(models(MANY, api_key="key"), limited, Retry(max_delay=3.0))
@@ -199,7 +199,7 @@ def test_nobody_waits_longer_than_wanted(retry_after: float | None) -> None:
     assert busiest(again, 0.5) < MANY / 2
 
 
-def test_whoever_wants_to_wait_no_longer_than_the_server_says_does_not() -> None:
+def test_an_agent_whose_longest_wait_is_what_the_server_says_waits_no_longer() -> None:
     """loop.md 8"""
     limited = Limited(RateLimitError("slow down", retry_after=3.0))
     assert asked_by(models(20, api_key="key"), limited, Retry(max_delay=3.0))[20:] == [3.0] * 20

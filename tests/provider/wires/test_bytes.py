@@ -81,7 +81,7 @@ async def test_a_byte_that_is_no_text_is_replaced_and_the_stream_goes_on(name: s
 
 @pytest.mark.parametrize("name", SENT_AS_LINES)
 async def test_garbage_in_the_midst_of_an_answer_is_told_as_such(name: str) -> None:
-    """failures.md B13: what had come stays, and nobody is asked again."""
+    """failures.md B13: what had come stays, and the server is not asked again."""
     head, _, tail = plain(name).partition(WORDS[:3].encode())
     at = tail.index(b"\n\n") + 2
     result, server = await asked(name, Delivery(head + WORDS[:3].encode() + tail[:at] + b"data: {oops\n\n" + tail[at:]))

@@ -51,7 +51,7 @@ EACH = [pytest.param(one, id=one.provider) for one in ALL]
 
 
 async def asked(own: Spoken, server: StrictServer) -> RunResult:
-    """A whole run against a server, by a key that nobody may see again."""
+    """A whole run against a server, by a key that must not be seen again."""
     model = Model(own.provider, "some-model", base_url=server.url, api_key=CANARY)
     result = await Agent(model, retry=AT_ONCE).run("Hi")
     await aclose_http()
@@ -192,7 +192,7 @@ ERRORS: list[tuple[Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("value", "spoken"), ERRORS)
-def test_what_may_be_anybodys_is_nobodys(value: Any, spoken: tuple[str, ...]) -> None:
+def test_only_the_protocols_that_may_have_sent_it_are_named(value: Any, spoken: tuple[str, ...]) -> None:
     assert detect_protocols(msgspec.json.encode(value)) == spoken
 
 
@@ -204,5 +204,5 @@ def test_a_protocol_of_the_users_own_may_look_like_any() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"<html>", b"\xff", b"[" * 100_000])
-def test_what_is_no_json_is_nobodys(text: bytes) -> None:
+def test_what_is_no_json_names_no_protocol(text: bytes) -> None:
     assert detect_protocols(text) == ()

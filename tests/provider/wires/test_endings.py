@@ -58,7 +58,7 @@ async def test_a_whole_answer_does_not_wait_for_the_end_of_the_line(provider: st
 
 
 def replays(raw: bytes) -> Serve:
-    """A server that gives a recorded response to whoever asks."""
+    """A server that gives a recorded response to every request."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -64,7 +64,7 @@ def test_a_stream_of_a_strict_server_is_read_the_same_at_every_split(name: str, 
 
 
 def test_an_array_of_gemini_is_read_the_same_at_every_split() -> None:
-    """failures.md B1: what comes where nobody asked for server-sent events."""
+    """failures.md B1: what comes where server-sent events were not asked for."""
     _, message = check_splits("google array", played(GoogleServer()))
     assert_told(message)
 

@@ -78,7 +78,7 @@ UNKNOWN = [(name, word) for name in SERVERS for word in WORDS if (name, word) !=
 
 @pytest.mark.parametrize(("name", "word"), UNKNOWN)
 @pytest.mark.parametrize("blocks", [(Text("Well."),), (Call('{"path":"a"}'),)], ids=["words", "call"])
-async def test_a_reason_that_nobody_knows_is_no_success(name: str, word: Any, blocks: tuple[Any, ...]) -> None:
+async def test_an_unknown_stop_reason_is_no_success(name: str, word: Any, blocks: tuple[Any, ...]) -> None:
     """failures.md D2: kept as it was said, not asked again, and no call is run."""
     got = await talk(name, spoken(name, *blocks, reason=word), retry=AGAIN)
     kept = str(word) if word is not None else "incomplete" if name == "responses" else None
@@ -89,7 +89,7 @@ async def test_a_reason_that_nobody_knows_is_no_success(name: str, word: Any, bl
 
 @pytest.mark.parametrize("name", SERVERS)
 async def test_words_that_the_limit_cut_are_kept_and_are_no_full_window(name: str) -> None:
-    """failures.md D4: nothing is compacted and nobody is asked again; the words go back."""
+    """failures.md D4: nothing is compacted and the model is not asked again; the words go back."""
     got = await talk(name, spoken(name, Text("Once upon "), end="length"), retry=AGAIN)
     assert (got.result.text, got.answer.stop_reason, got.answer.error_kind) == ("Once upon ", "length", None)
     assert len(got.server.requests) == 2

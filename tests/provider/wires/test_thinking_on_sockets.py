@@ -1,4 +1,4 @@
-"""Thinking over real sockets: what a model thought goes back as it came, to whoever made it, or not at all."""
+"""Thinking over real sockets: what a model thought goes back as it came, to the model that made it, or not at all."""
 
 from __future__ import annotations
 

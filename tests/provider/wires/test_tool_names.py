@@ -32,7 +32,7 @@ def test_names_become_legal_and_distinct_and_come_back(provider: str) -> None:
     assert [names.from_wire(name) for name in written] == AWKWARD
 
 
-def test_a_legal_name_stays_as_it_is_whoever_else_would_like_it() -> None:
+def test_a_legal_name_stays_as_it_is_also_if_another_would_become_it() -> None:
     taken = ToolNames(["a.b"]).to_wire("a.b")
     names = ToolNames(["a.b", taken])
 

@@ -18,7 +18,7 @@ from steersman.testing.servers.exchange import sse
 pytestmark = pytest.mark.real_time
 
 NEW: dict[str, Any] = {"type": "new_thing", "x": [1, {"y": None}]}
-# Events, and deltas, of kinds that nobody knows: for any place between the events of an answer.
+# Events, and deltas, of unknown kinds: for any place between the events of an answer.
 STRANGE = {
     "bedrock": [
         bedrock.framed("newThing", NEW),
@@ -55,7 +55,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", SERVERS)
-async def test_events_and_deltas_that_nobody_knows_are_passed_over(name: str) -> None:
+async def test_unknown_events_and_deltas_are_passed_over(name: str) -> None:
     """failures.md D16: before, between and behind what is known."""
     events = split_events(name, spoken(name, Text("So", "."), Call('{"path":"a"}')))
     for strange in STRANGE[name]:
@@ -81,7 +81,7 @@ OPAQUE: dict[str, tuple[bytes, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPAQUE)
-async def test_a_block_that_nobody_knows_goes_back_as_it_came(name: str) -> None:
+async def test_a_block_of_an_unknown_type_goes_back_as_it_came(name: str) -> None:
     """failures.md D16."""
     block, sent = OPAQUE[name]
     match name:

@@ -277,7 +277,7 @@ async def test_the_answer_is_allowed_what_is_left_of_the_window(server: StrictSe
 
 
 async def test_where_hardly_anything_is_left_the_server_is_asked_as_it_was(server: StrictServer) -> None:
-    """failures.md E10: an answer of a few words helps nobody, and what the server says leads to compaction."""
+    """failures.md E10: an answer of a few words is of no use, and what the server says leads to compaction."""
     server.say(answer(call("echo", text="x"), usage=Usage(input=199_000, output=500)), "Fine.")
     await run(server, window=WINDOW, max_tokens=32_000)
     assert most(server, 1) == 32_000

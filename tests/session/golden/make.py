@@ -78,7 +78,7 @@ async def talk(session: Session) -> None:
 
 
 async def tools(session: Session) -> None:
-    """Calls at once, one that fails, one nobody knows, one that is cut, and a picture."""
+    """Calls at once, one that fails, one of an unknown tool, one that is cut, and a picture."""
     calls = [call("look", at="sea", seconds=2), call("look", at="sky", seconds=1), call("broken"), call("nobody")]
     agent = agent_of(session, answer("Let me see.", *calls), answer(call("look", raw='{"at": ')), "Blue.")
     await agent.run("Look.")

@@ -65,7 +65,7 @@ def _imported(path: Path, store: Store | None = None, **options: Any) -> tuple[l
 
 
 def test_a_session_comes_back_the_same(tmp_path: Path) -> None:
-    """failures.md H4, H13, H15: through a file that only its owner reads, into any store, also what nobody knows."""
+    """failures.md H4, H13, H15: through a file that only its owner reads, into any store, also unknown records."""
     data = _exported(tmp_path / "s.jsonl", _session())
     assert stat.S_IMODE((tmp_path / "s.jsonl").stat().st_mode) == 0o600
     for store in (MemoryStore(), SqliteStore(tmp_path / "s.db")):
@@ -225,7 +225,7 @@ def test_a_newer_major_is_refused_with_its_version(tmp_path: Path) -> None:
 
 
 def test_an_imported_session_brings_no_approvals(tmp_path: Path) -> None:
-    """failures.md L22: whoever wrote the file decides nothing here; that there was one is kept."""
+    """failures.md L22: the author of the file decides nothing here; that there was one is kept."""
     path = tmp_path / "s.jsonl"
     _exported(path, _session(make_record(4, type="approval", tool="bash", always=True), make_record(5)))
     records, told, _ = _imported(path)

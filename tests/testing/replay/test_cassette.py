@@ -195,7 +195,7 @@ async def test_what_differs_each_time_can_be_scrubbed(tmp_path: Path) -> None:
     assert "/tmp/run" not in path.read_text()
 
 
-async def test_events_nobody_knows_are_kept_and_come_back(tmp_path: Path) -> None:
+async def test_unknown_events_are_kept_and_come_back(tmp_path: Path) -> None:
     """What a newer `StreamFn` yields is in the file as it came, and so is what it makes of the run."""
     path = tmp_path / "tape.jsonl"
 

@@ -299,7 +299,7 @@ async def test_a_loop_that_ends_where_the_record_goes_on_differs() -> None:
     records = list(session.records())
     end = next(record for record in records if record.type == "run_end")
     start = [record for record in records if record.type == "run_start"][1]
-    # Two answers in one run, the second to nobody's question.
+    # Two answers in one run, the second to no question.
     unasked = [record for record in records if record.payload.get("message", {}).get("content") != GO_ON]
     with pytest.raises(ReplayMismatch, match="the run ends: done"):
         await replay_of(numbered(record for record in unasked if record not in (end, start)))

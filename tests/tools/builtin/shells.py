@@ -37,7 +37,7 @@ def text(output: ToolOutput) -> str:
 
 
 def new_mark() -> str:
-    """Digits nobody else has; they fit into an environment, an argument, and behind the point of a sleep's seconds."""
+    """Digits of one test only; they fit into an environment, an argument, and behind the point of a sleep's seconds."""
     return str(secrets.randbelow(10**15) + 10**15)
 
 

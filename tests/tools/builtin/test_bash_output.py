@@ -195,7 +195,7 @@ async def test_a_flood_of_errors_is_output_as_well(bash: Tool) -> None:
 
 @real_time
 async def test_the_file_is_private_and_goes_with_the_tool(tmp_path: Path) -> None:
-    """failures.md L24: no predictable name, nobody else can read it, nothing stays behind."""
+    """failures.md L24: no predictable name, no other user can read it, nothing stays behind."""
     bash = bash_tool(tmp_path, sandbox="off")
     outputs = [await run(bash, "seq 1 100000") for _ in range(2)]
     files = [Path(output.details["output_file"]) for output in outputs]

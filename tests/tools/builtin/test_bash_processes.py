@@ -26,7 +26,7 @@ from steersman.types.events import ToolExecutionUpdate
 from steersman.types.messages import ToolResultMessage
 
 pytestmark = pytest.mark.real_time
-NOBODY: tuple[list[str], list[str]] = ([], [])
+NOTHING_LEFT: tuple[list[str], list[str]] = ([], [])
 MakeBash = Callable[..., Tool]
 
 # Forks, lets the parent die and goes on in the child, for ever: a new process id every millisecond.
@@ -37,7 +37,7 @@ FAMILY = (
     "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True); "
     "print('ready', flush=True); time.sleep(1000)"
 )
-# `MARK` is a number nobody else uses; where a program clears its environment, it stands in its arguments.
+# `MARK` is a number that no other test uses; where a program clears its environment, it stands in its arguments.
 STUBBORN = {
     "plain": "echo ready; sleep 1000",
     "grandchildren": f'python3 -c "{FAMILY}"',
@@ -100,7 +100,7 @@ def make_bash(sandbox: Sandbox, tmp_path: Path) -> MakeBash:
 async def test_a_call_is_over_when_the_shell_is_and_the_background_ends_with_it(
     make_bash: MakeBash, command: str
 ) -> None:
-    """failures.md F7: who holds the pipe in the background keeps nobody waiting, and what happened to it is said."""
+    """failures.md F7: a background process that holds the pipe is not waited for, and its end is reported."""
     mark = new_mark()
     bash = make_bash(mark)
     await run(bash, "true")  # the trial of the sandbox is not what is measured here
@@ -109,9 +109,9 @@ async def test_a_call_is_over_when_the_shell_is_and_the_background_ends_with_it(
     took = time.monotonic() - start
     assert text(output).splitlines()[0] in ("hi", "nohup: ignoring input")
     assert "hi" in text(output)
-    assert took < 30  # a fifth of a second, and a minute for whoever waits for the background
+    assert took < 30  # a fifth of a second, and a minute if it waited for the background
     assert not output.is_error
-    assert (marked(mark), zombies()) == NOBODY
+    assert (marked(mark), zombies()) == NOTHING_LEFT
     # Or what was about to become a sleep.
     assert set(output.details["ended"]) <= {"sleep", "bash", "sh", "nohup", "setsid", "env"}
     assert "[still running in the background when the command was over, and ended: " in text(output)
@@ -139,7 +139,7 @@ async def test_after_an_abort_nothing_is_left(make_bash: MakeBash, name: str) ->
             agent.abort()
     result = await stream
     assert result.end_reason == "aborted"
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
     assert aborted
     assert time.monotonic() - aborted < 2.5
     [message] = [message for message in result.messages if isinstance(message, ToolResultMessage)]
@@ -161,7 +161,7 @@ async def test_after_its_time_nothing_is_left(make_bash: MakeBash, name: str) ->
     assert output.content == f"ready\n\n{told}"
     assert output.is_error
     assert (output.details["exit_code"], output.details["timed_out"]) == (None, True)
-    assert (marked(mark), zombies()) == NOBODY
+    assert (marked(mark), zombies()) == NOTHING_LEFT
 
 
 @pytest.mark.parametrize("waits", ["sleep 1000 & wait", "kill -STOP $$"], ids=["waiting", "stopped"])
@@ -196,7 +196,7 @@ async def test_a_single_cancel_is_enough(make_bash: MakeBash) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert time.monotonic() - start < 2
-    assert (marked(mark), zombies()) == NOBODY
+    assert (marked(mark), zombies()) == NOTHING_LEFT
 
 
 async def test_steering_that_cancels_ends_the_command_too(make_bash: MakeBash) -> None:
@@ -208,7 +208,7 @@ async def test_steering_that_cancels_ends_the_command_too(make_bash: MakeBash) -
         if isinstance(event, ToolExecutionUpdate):
             agent.steer("Never mind.")
     assert (await stream).text == "As you like."
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
 
 
 async def test_a_cancel_at_any_moment_leaves_nothing(make_bash: MakeBash) -> None:
@@ -221,11 +221,11 @@ async def test_a_cancel_at_any_moment_leaves_nothing(make_bash: MakeBash) -> Non
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
 
 
 async def test_a_second_cancel_kills_at_once(make_bash: MakeBash) -> None:
-    """Whoever asks twice does not wait for a command that has all the time in the world."""
+    """The second cancel does not wait for a command that ignores the first."""
     mark = new_mark()
     task = await started(make_bash(mark), STUBBORN["ignores SIGTERM"])
     task.cancel()
@@ -233,7 +233,7 @@ async def test_a_second_cancel_kills_at_once(make_bash: MakeBash) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
 
 
 async def test_when_we_are_killed_the_command_ends_too(sandbox: Sandbox, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ async def test_when_we_are_killed_the_command_ends_too(sandbox: Sandbox, tmp_pat
     await until(lambda: marked(mark))  # in the midst of an exec a process shows no mark
     ours.send_signal(signal.SIGKILL)
     ours.wait()
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
 
 
 async def test_a_command_that_kills_its_supervisor_ends_with_it(tmp_path: Path) -> None:
@@ -264,10 +264,10 @@ async def test_a_command_that_kills_its_supervisor_ends_with_it(tmp_path: Path) 
     output = await run(bash, "setsid sleep 1000 & kill -9 $PPID; sleep 1001")
     told = "The supervisor of the command was killed before it could report, and the command with it."
     assert (output.content, output.is_error) == (told, True)
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
 
 
-async def test_a_supervisor_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
+async def test_a_supervisor_that_hangs_does_not_hold_up_the_call(tmp_path: Path) -> None:
     """It is killed after a while, and what it looked after is found by its mark."""
     mark = new_mark()
     bash = bash_tool(tmp_path, sandbox="off", env={"TEST_MARK": mark})
@@ -275,7 +275,7 @@ async def test_a_supervisor_that_hangs_holds_nobody_up(tmp_path: Path) -> None:
     output = await asyncio.wait_for(run(bash, command, timeout=await begun(bash)), 60)
     told = "The supervisor of the command was killed before it could report, and the command with it."
     assert (output.content, output.is_error) == (told, True)
-    assert await gone(mark) == NOBODY
+    assert await gone(mark) == NOTHING_LEFT
 
 
 async def test_a_supervisor_cannot_be_killed_from_inside_the_sandbox(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ async def test_what_our_program_ignores_a_command_does_not(tmp_path: Path) -> No
         for number, was in old.items():
             signal.signal(number, was)
     _, blocking, _, ignoring, *rest = text(output).split()
-    # Two signals are the C library's own: it leaves them ignored in what it starts, and lets nobody change that.
+    # Two signals are the C library's own: it leaves them ignored in what it starts, and that cannot be changed.
     internal = 1 << 31 | 1 << 32
     assert (int(blocking, 16), int(ignoring, 16) & ~internal, rest) == (0, 0, ["[exit", "code", "5]"])
 

@@ -60,7 +60,7 @@ async def test_it_runs_in_the_workspace_and_each_call_is_a_new_shell(bash: Tool,
 
 @pytest.mark.parametrize("command", ["cat", "read x; echo got $?", "python3 -c 'input()' 2>/dev/null; echo got 1"])
 async def test_standard_input_is_empty(bash: Tool, command: str) -> None:
-    """A program that waits for somebody to type gets the end of its input instead."""
+    """A program that waits for a user to type gets the end of its input instead."""
     output = await run(bash, command, timeout=20)
     assert text(output) in ("(no output)", "got 1\n")
 

@@ -63,7 +63,7 @@ def refusal_of(edit: Tool, path: str, *edits: Edit) -> str:
     return str(refused.value)
 
 
-def test_one_passage_is_replaced_and_the_diff_is_for_whoever_watches(edit: Tool, tmp_path: Path) -> None:
+def test_one_passage_is_replaced_and_the_diff_is_in_the_details(edit: Tool, tmp_path: Path) -> None:
     assert edit("poem.txt", [Edit("violets are blue", "violets are violet")]) == ToolOutput(
         "Edited 'poem.txt': 1 replacement, at line 2.",
         {
@@ -204,7 +204,7 @@ def test_every_byte_outside_the_passage_is_kept(
 
 
 def test_what_cannot_be_written_in_the_encoding_of_the_file_is_refused(edit: Tool, tmp_path: Path) -> None:
-    """failures.md K3: nobody knows which bytes an é should be among bytes that are no UTF-8."""
+    """failures.md K3: it is not known which bytes an é should be among bytes that are no UTF-8."""
     (tmp_path / "a.txt").write_bytes(b"caf\xe9\nold\n")
     assert "so only ASCII characters can be put into it" in refusal_of(edit, "a.txt", Edit("old", "né"))
     (tmp_path / "b.bin").write_bytes(b"\x00\x01old")

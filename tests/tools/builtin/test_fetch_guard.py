@@ -201,7 +201,7 @@ async def test_nothing_of_the_user_is_sent_along(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_redirect_to_another_host_is_told_and_not_followed() -> None:
-    """Whoever approved a call approved its host."""
+    """A user who approved a call approved its host."""
     async with Site(other=page("elsewhere")) as other, Site() as site:
         target = f"http://other.example:{other.port}/x?y"
         site.routes["/"] = redirect(target)

@@ -272,7 +272,7 @@ HEAD = reply(Content_Type="text/plain", Transfer_Encoding="chunked")
 )
 async def test_a_server_that_does_not_finish_is_left(parts: tuple[bytes, ...]) -> None:
     async with Site({"/whole": page("a")}, other=_sending(*parts)) as site:
-        # Where the time is over before the server was asked, nobody leaves it.
+        # Where the time is over before the server was asked, it is not left.
         seconds = await ample(lambda: fetched(fetch_tool(allow=[site.opening]), f"{site.url}/whole"), 0.2)
         with pytest.raises(ToolError) as raised:
             await fetched(fetch_tool(allow=[site.opening], timeout=seconds), f"{site.url}/")
@@ -297,7 +297,7 @@ async def test_packed_nothing_for_ever_is_left_at_the_limit_too() -> None:
 
 
 async def test_a_page_that_takes_too_long_to_read_keeps_no_thread_busy() -> None:
-    """failures.md F16: what was read for nobody would go on for seconds."""
+    """failures.md F16: an abandoned page would be read for seconds."""
     before = count_running_threads()
     async with Site({"/": page("<a href=x>" * 500_000, "text/html")}) as site:
         with pytest.raises(ToolError, match=r"did not answer in full within 1s\.$"):
@@ -316,7 +316,7 @@ async def test_a_cancelled_fetch_closes_its_connection() -> None:
         await asyncio.wait_for(site.left.wait(), 10)
 
 
-async def test_nobody_there_is_an_error_result() -> None:
+async def test_a_server_that_is_not_there_is_an_error_result() -> None:
     async with Site() as site:
         port = site.port
     with pytest.raises(ToolError, match=rf"^No connection to 'http://127\.0\.0\.1:{port}/' \("):
@@ -328,7 +328,7 @@ async def test_a_host_that_takes_no_connection_is_left() -> None:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         port = full.getsockname()[1]
-        # The queue of one that nobody accepts from is soon full, and the system stays silent to the next.
+        # The queue of a server that accepts no connection is soon full, and the system stays silent to the next.
         waiting = [socket.socket() for _ in range(4)]
         for each in waiting:
             each.setblocking(False)
@@ -378,7 +378,7 @@ def test_a_wrong_setting_is_a_mistake(settings: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for site.example that nobody has vouched for, and its key."""
+    """A certificate for site.example without an authority, and its key."""
     pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
@@ -426,7 +426,7 @@ async def test_a_certificate_is_held_against_the_name_and_not_the_address(certif
         await secure(certificate, "other.example", trusted=True)
 
 
-async def test_a_certificate_nobody_vouched_for_is_not_trusted(certificate: tuple[Path, Path]) -> None:
+async def test_a_certificate_without_an_authority_is_not_trusted(certificate: tuple[Path, Path]) -> None:
     """failures.md L26."""
     with pytest.raises(ToolError, match=r"^The certificate of 'https://site\.example:\d+/' is not trusted \("):
         await secure(certificate, "site.example", trusted=False)

@@ -97,7 +97,7 @@ async def test_a_wrong_path_is_an_error_that_says_what_to_do(tmp_path: Path, pat
     assert (await error(list_tool(Workspace(root)), path=path)).startswith(words)
 
 
-async def test_a_listing_nobody_waits_for_ends(tmp_path: Path) -> None:
+async def test_an_abandoned_listing_ends(tmp_path: Path) -> None:
     plant(tmp_path, *(str(number) for number in range(1_500)))
     tool, ctx = list_tool(Workspace(tmp_path)), context()
     ctx.token.cancel()

@@ -206,7 +206,7 @@ def test_a_missing_file_and_a_folder_are_told_with_what_may_have_been_meant(read
 
 
 def test_a_pipe_is_refused_at_once(read: Tool, tmp_path: Path) -> None:
-    """failures.md K8: whoever opened it would wait until somebody writes."""
+    """failures.md K8: opening it would wait for a writer."""
     os.mkfifo(tmp_path / "pipe")
     assert refusal_of(read, "pipe") == "'pipe' is a named pipe, not a regular file."
 

@@ -31,7 +31,7 @@ def walls_of(kind: str) -> Confinement:
 
 
 class Room:
-    """A workspace, and a folder beside it that nobody inside has a right to."""
+    """A workspace, and a folder beside it to which a command inside has no right."""
 
     ended: CommandOutcome
 

@@ -233,13 +233,13 @@ async def test_the_machine_itself_has_one_meaning_and_no_server_of_names_is_aske
 
 
 @pytest.mark.real_time
-async def test_this_machine_is_asked_where_nobody_else_is_given() -> None:
+async def test_a_host_is_looked_up_on_this_machine() -> None:
     assert "127.0.0.1" in await look_up_host("127.0.0.1", 80)
 
 
 @pytest.mark.real_time
 async def test_a_look_up_that_hangs_can_be_left() -> None:
-    """failures.md F5: whoever waits for a name is not held by the thread that looks it up."""
+    """failures.md F5: a task that waits for a name is not held by the thread that looks it up."""
     asked, answered = asyncio.Event(), threading.Event()
 
     async def slow(host: str, port: int) -> list[str]:

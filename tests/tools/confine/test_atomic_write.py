@@ -1,4 +1,4 @@
-"""Files replaced whole: the old content or the new one, whatever happens, and nobody else reads it on the way."""
+"""Files replaced whole: the old content or the new one, whatever happens, and no other user reads it on the way."""
 
 from __future__ import annotations
 

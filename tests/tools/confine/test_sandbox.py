@@ -333,7 +333,7 @@ def test_the_python_we_run_from_is_protected_in_the_workspace(room: Room, whole:
 
 
 def test_what_looks_after_commands_is_read_once(tmp_path: Path) -> None:
-    """It runs outside the sandbox: whoever changes its files while we run does not change what runs."""
+    """It runs outside the sandbox: a change of its files while we run does not change what runs."""
     source = Path(steersman.__file__).parent
     shutil.copytree(source, tmp_path / "steersman", ignore=shutil.ignore_patterns("__pycache__", "provider", "loop"))
     program = textwrap.dedent("""
@@ -414,7 +414,7 @@ def test_what_applies_is_told_with_its_reasons(walls: Confinement) -> None:
 
 
 def test_what_the_kernel_has_is_used() -> None:
-    """Or else every test of the walls would be skipped, and nobody would know."""
+    """Or else every test of the walls would be skipped without a notice."""
     if read_landlock_abi() < MIN_LANDLOCK_ABI or not seccomp.is_supported():
         pytest.skip("This kernel has no Landlock that would do, or there is no filter for this processor")
     assert confinement("landlock").kind == "landlock", confinement("landlock").reason

@@ -271,7 +271,7 @@ def test_a_link_to_nowhere_that_leads_somewhere_now_is_set_aside(room: Room, wal
 
 
 async def test_a_link_that_no_name_can_have_is_no_trouble(tmp_path: Path, whole: Confinement) -> None:
-    """It cannot be looked at, and it is in folders that somebody else made."""
+    """It cannot be looked at, and it is in folders that another user made."""
     (tmp_path / ".steersman").symlink_to("a" * 300)
     output = await run(bash_tool(tmp_path, sandbox=named(whole)), "echo hi")
     assert (output.content, output.is_error) == ("hi\n", False)
@@ -281,7 +281,7 @@ async def test_a_link_that_no_name_can_have_is_no_trouble(tmp_path: Path, whole:
 
 
 def test_nothing_is_set_aside_through_a_link(tmp_path: Path) -> None:
-    """Or a command could have somebody else's files renamed."""
+    """Or a command could have files of other users renamed."""
     root, other = tmp_path / "root", tmp_path / "other"
     (root / "a/b").mkdir(parents=True)
     guarded = record_guard(str(root / "a/b/.git"))
@@ -294,7 +294,7 @@ def test_nothing_is_set_aside_through_a_link(tmp_path: Path) -> None:
     assert [path.name for path in (other / "b").iterdir()] == [".git"]
 
 
-async def test_it_is_put_right_although_nobody_waits(room: Room, walls: Confinement) -> None:
+async def test_it_is_restored_although_the_call_was_abandoned(room: Room, walls: Confinement) -> None:
     """Also where our program was killed meanwhile: it is the supervisor who looks."""
     environment = build_child_environment({"HOME": str(room.tmp)})
     where = find_sandbox_paths(str(room.root), [], environment)

@@ -1,4 +1,4 @@
-"""Which places a confined command is given: named ones, and never a folder that has somebody's home in it."""
+"""Which places a confined command is given: named ones, and never a folder that has a user's home in it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_only_sockets_of_the_given_families_are_opened(machine: str) -> None:
 
 
 def test_pairs_are_of_streams(machine: str) -> None:
-    """A pair for datagrams could be sent to anybody's address. The kernel makes SOCK_RAW one of these."""
+    """A pair for datagrams could be sent to any address. The kernel makes SOCK_RAW one of these."""
     number, audit = NUMBERS[machine]["socketpair"], AUDIT[machine]
     program = build_filter((), machine=machine)
     stream, datagram, raw, packets, cloexec = 1, 2, 3, 5, 0o2000000

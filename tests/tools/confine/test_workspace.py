@@ -222,7 +222,7 @@ class Chdir:
 
 
 def test_what_is_no_regular_file_is_refused_without_waiting(workspace: Workspace, oddity: str) -> None:
-    """failures.md K8, L3: nobody writes to the pipe, so whoever opened it would wait for ever."""
+    """failures.md K8, L3: the pipe has no writer, so opening it would wait for ever."""
     before = (workspace.root / oddity).stat()
     for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR | os.O_CREAT | os.O_TRUNC):
         with pytest.raises(WrongKind, match=r"^'odd' is (a named pipe|a socket|a device), not a regular file\.$"):
@@ -244,7 +244,7 @@ def test_what_the_kernel_makes_up_is_no_file_even_where_everything_is_the_worksp
 
 
 def test_magic_links_are_not_followed_as_magic(tmp_path: Path) -> None:
-    """failures.md L3: a deleted file is still there for whoever follows the link of its descriptor."""
+    """failures.md L3: a deleted file can still be reached by the link of its descriptor."""
     secret = tmp_path / "secret"
     secret.write_text("canary")
     with secret.open() as held:
@@ -535,7 +535,7 @@ while True:
 
 
 @pytest.mark.parametrize("swapped", ["a folder on the way", "the file itself"])
-def test_whoever_swaps_a_link_in_never_gets_out(workspace: Workspace, tmp_path: Path, swapped: str) -> None:
+def test_a_link_that_is_swapped_in_never_leads_out(workspace: Workspace, tmp_path: Path, swapped: str) -> None:
     """failures.md L2: the time between a check and its use. Another process lets a name be now this and now that."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -581,7 +581,7 @@ def in_mount_namespace(script: str, *arguments: str) -> subprocess.CompletedProc
 
 
 def test_what_is_mounted_beneath_the_root_belongs_to_it(tmp_path: Path) -> None:
-    """failures.md L3: a mount is made by whoever owns the machine; a link in it still leads nowhere outside."""
+    """failures.md L3: a mount is made by the owner of the machine; a link in it still leads nowhere outside."""
     for name in ("ws/mounted", "elsewhere"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "elsewhere" / "a.txt").write_text("mounted")

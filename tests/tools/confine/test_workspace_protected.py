@@ -1,4 +1,4 @@
-"""Protected names: read by everybody, written by nobody, however they are spelled or reached."""
+"""Protected names: readable and never writable, however they are spelled or reached."""
 
 from __future__ import annotations
 

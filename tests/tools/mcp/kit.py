@@ -114,9 +114,9 @@ async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
 
 @contextmanager
 def own_port() -> Generator[int]:
-    """A port for a server that is not there yet, or comes back later: nobody who asks for any port is given it."""
+    """A port for a server that is not there yet, or comes back later: no program that asks for any port gets it."""
     with socket.socket() as holding:
-        # Held and not listened on, it can be bound by whoever names it and says the same.
+        # Held and not listened on, it can be bound by a program that names it and sets the same option.
         holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holding.bind(("127.0.0.1", 0))
         yield holding.getsockname()[1]

@@ -1,4 +1,4 @@
-"""`.mcp.json`: what it may say, what it may read of the environment, and that nobody starts it unasked."""
+"""`.mcp.json`: what it may say, what it may read of the environment, and that it is not started unasked."""
 
 from __future__ import annotations
 
@@ -384,7 +384,7 @@ def test_what_runs_programs_is_shown_and_only_secrets_are_hidden(tmp_path: Path)
         ({"command": "x", "args": ["y"] * 149}, f"a: x{' y' * 49} [AND 100 MORE, not shown]"),
     ],
 )
-def test_whoever_is_to_trust_a_file_sees_all_that_matters_and_no_key(
+def test_a_user_who_is_to_trust_a_file_sees_all_that_matters_and_no_key(
     tmp_path: Path, fields: dict[str, Any], line: str
 ) -> None:
     """failures.md L12, L15, L23: a folder and a variable decide what a harmless name starts."""

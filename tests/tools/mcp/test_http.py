@@ -279,7 +279,7 @@ async def test_no_answer_at_all_fails_the_call_in_time() -> None:
     )
 
 
-async def test_an_address_where_nobody_is_cannot_be_entered() -> None:
+async def test_an_address_without_a_server_cannot_be_entered() -> None:
     with pytest.raises(McpError) as raised:
         async with entered(nobody=HttpServer(url="http://127.0.0.1:9/mcp?key=secret-key")):
             pass

@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote: from PyPI over stdio, from npm over stdio and HTTP, each in a process of its own."""
+"""Servers that others wrote: from PyPI over stdio, from npm over stdio and HTTP, each in a process of its own."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ async def test_a_tool_listed_twice_is_not_offered_at_all(tmp_path: Path) -> None
 
 
 async def test_one_bad_tool_costs_itself_alone(tmp_path: Path) -> None:
-    """A listing that the SDK would refuse as a whole; texts with control characters; a schema nobody can read."""
+    """A listing that the SDK would refuse as a whole; texts with control characters; an unreadable schema."""
     spec = listing(
         tmp_path,
         described(
@@ -166,7 +166,7 @@ async def test_one_bad_tool_costs_itself_alone(tmp_path: Path) -> None:
         assert all("\x1b" not in str(problem) for problem in servers.problems)
 
 
-async def test_more_tools_than_anybody_needs_are_not_looked_at(tmp_path: Path) -> None:
+async def test_too_many_tools_are_not_looked_at(tmp_path: Path) -> None:
     """failures.md L20: only the first are; a million of them do not fit into a message in the first place."""
     path = tmp_path / "tools.json"
     many = ",".join([f'{{"name":"t{number}","inputSchema":{{"type":"object"}}}}' for number in range(20_000)])
@@ -198,7 +198,7 @@ async def test_problems_are_told_once_each_and_not_without_end(tmp_path: Path) -
 
     def tell(problem: Problem) -> None:
         told.append(problem)
-        raise ValueError("whoever watches cannot break a server")
+        raise ValueError("a watcher cannot break a server")
 
     spec = listing(tmp_path, described("good"), *[described(f"bad {number}") for number in range(150)])
     async with McpServers({"small": spec}, on_problem=tell) as servers:
@@ -223,7 +223,7 @@ async def test_what_a_server_says_about_its_tools_gives_them_no_rights(tmp_path:
 
 
 async def test_approval_rules_name_a_tool_as_it_is_named() -> None:
-    """What nobody allowed is asked about, whatever the server hints; no answer means no."""
+    """What was not allowed is asked about, whatever the server hints; no answer means no."""
     calls = [asks("mcp:small:echo", text="hi"), asks("mcp:small:env"), asks("mcp:small:big", size=1)]
     policy = Approval(allow=["mcp:small:echo"], deny=["mcp:small:env"])
     async with entered(small=small()) as servers:

@@ -119,7 +119,7 @@ async def test_a_server_whose_child_holds_its_output_open_is_gone_all_the_same()
 
 
 async def test_a_cancelled_call_is_cancelled_at_the_server_which_lives_on(tmp_path: Path) -> None:
-    """failures.md F14: cancel sends notifications/cancelled and kills nobody."""
+    """failures.md F14: cancel sends notifications/cancelled and kills no process."""
     log, mark = tmp_path / "log", new_mark()
     async with entered(small=small(env={"LOG": str(log), "MARK": mark})) as servers:
         before = marked(mark)

@@ -75,7 +75,7 @@ class Api:
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()
-        # Without a router, which would not know every path. That the client went is told to whoever answers.
+        # Without a router, which would not know every path. That the client went is told to the function that answers.
         runner = web.ServerRunner(web.Server(self._answer, handler_cancellation=True), shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

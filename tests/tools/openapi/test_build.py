@@ -382,7 +382,7 @@ def test_an_operation_there_is_not_is_a_mistake_with_a_hint(setting: str) -> Non
 
 
 def test_only_what_the_user_calls_a_read_is_one() -> None:
-    """A GET sends what the model wrote to somebody, so it is no read of itself."""
+    """A GET sends what the model wrote to a server, so it is no read of itself."""
 
     def is_get(operation: Operation) -> bool:
         return operation.method == "GET"
@@ -582,7 +582,7 @@ async def test_a_cancelled_call_closes_its_connection() -> None:
 
 
 @pytest.mark.real_time
-async def test_nobody_there_is_an_error_result() -> None:
+async def test_a_server_that_is_not_there_is_an_error_result() -> None:
     with Api() as api:
         url = api.url
     with pytest.raises(ToolError, match=rf"^No connection to '{url}/' \("):

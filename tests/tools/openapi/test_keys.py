@@ -1,4 +1,4 @@
-"""The user's keys: the server they are for gets them, and nobody else does, whatever goes wrong."""
+"""The user's keys: the server they are for gets them, and no other, whatever goes wrong."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from steersman.provider.local.weights.find import Progress, WeightsError, fetch_
 
 
 def report(progress: Progress) -> None:
-    """A line for whoever started us."""
+    """A line for the program that started us."""
     print(json.dumps([progress.what, progress.done, progress.total]), flush=True)
 
 

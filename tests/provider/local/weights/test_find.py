@@ -209,7 +209,7 @@ def test_what_the_file_system_says_is_put_into_words(number: int, words: str) ->
     assert describe_os_error(OSError(number, os.strerror(number)), Path("/models")).startswith(words)
 
 
-async def test_a_model_that_nobody_has_is_an_error_that_says_what_else_can_be_done(tmp_path: Path) -> None:
+async def test_a_model_without_a_source_is_an_error_that_says_what_else_can_be_done(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as told:
         await fetch_weights(model_of(DATA), cache=tmp_path)
     assert str(told.value) == (

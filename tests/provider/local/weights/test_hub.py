@@ -143,7 +143,7 @@ async def test_a_plain_address_elsewhere_is_not_asked(tmp_path: Path) -> None:
         await fetch("http://hub.invalid/a", Part(tmp_path / "part"), 4, report=ignore)
 
 
-async def test_a_hub_that_nobody_answers_for_is_given_up_at_once(tmp_path: Path) -> None:
+async def test_a_hub_that_refuses_the_connection_is_given_up_at_once(tmp_path: Path) -> None:
     async with listening(lambda reader, writer: writer.close()) as port:
         pass
     with pytest.raises(SourceError, match=r"cannot be reached: Connect(ion refused| call failed)"):

@@ -19,5 +19,5 @@ def test_progress_is_told_now_and_then_and_at_the_end() -> None:
     ]
 
 
-def test_nobody_has_to_listen() -> None:
+def test_a_listener_is_optional() -> None:
     Reporter(None).report("fetching", 1, 2)

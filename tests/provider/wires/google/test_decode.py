@@ -50,7 +50,7 @@ def test_generated_streams_do_not_depend_on_how_they_are_cut(chunks: list[Any]) 
 
 
 def test_an_array_of_chunks_is_read_like_a_stream_of_them() -> None:
-    """What the API answers when nobody asked for server-sent events."""
+    """What the API answers when server-sent events were not asked for."""
     array = stream([chunk(text("Hel")), chunk(text("lo"), finish="STOP")])
     assert events_of(array)[1].text == "Hello"
 

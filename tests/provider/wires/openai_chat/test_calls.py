@@ -115,7 +115,7 @@ def test_a_name_that_begins_with_another_tools_name_is_put_together() -> None:
     assert calls_of(*stream, known=("read", "read_file")) == [("c1", "read_file", {})]
 
 
-def test_a_name_nobody_knows_in_pieces_is_put_together() -> None:
+def test_an_unknown_name_in_pieces_is_put_together() -> None:
     """failures.md C13."""
     stream = [calls(piece(0, "c1", "no")), calls(piece(0, name="pe")), calls(piece(0, args="{}"))]
     assert calls_of(*stream) == [("c1", "nope", {})]

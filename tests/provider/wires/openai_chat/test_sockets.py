@@ -114,7 +114,7 @@ async def test_the_demands_of_other_servers_are_met_by_their_presets(flavour: An
 
 
 async def test_a_conversation_of_another_provider_goes_on_at_deepseek_with_thinking() -> None:
-    """failures.md D12: it takes no answer without the field for its reasoning, whoever gave the answer."""
+    """failures.md D12: it takes no answer without the field for its reasoning, also of another model."""
     async with OpenAIChatServer(answer(call("add", a=1, b=1, id="x")), "Two.") as first:
         there = agent_of(first.model())
         await there.run("1 + 1?")
@@ -167,7 +167,7 @@ async def test_what_cannot_be_read_goes_back_as_an_object() -> None:
 
 
 async def test_done_is_the_end_even_if_the_connection_stays_open() -> None:
-    """failures.md B8: nobody waits for the idle timeout."""
+    """failures.md B8: it does not wait for the idle timeout."""
     stream = said("Hello.") + chunk(None, "stop") + DONE
     async with OpenAIChatServer(Delivery(stream, ending="stall")) as server:
         async with asyncio.timeout(5):

@@ -96,7 +96,7 @@ def test_sequence_numbers_are_the_servers_own_affair(numbers: list[int | None]) 
     assert message_of(stream).text == "ab"
 
 
-def test_an_item_nobody_knows_is_kept_for_the_next_request() -> None:
+def test_an_item_of_an_unknown_type_is_kept_for_the_next_request() -> None:
     """failures.md D16: what is opaque goes back as it came."""
     item = {"id": "ws_1", "status": "completed", "action": {"query": "x"}, "content": 5}
     stream = begun() + done(0, "web_search_call", **item) + said(1, "Found.") + ended()
@@ -423,7 +423,7 @@ def test_a_response_may_leave_almost_everything_out() -> None:
 
 
 def test_the_terminal_event_ends_the_reading() -> None:
-    """failures.md B8: nobody waits for the end of the stream."""
+    """failures.md B8: it does not wait for the end of the stream."""
     sse, decoder = SseDecoder(), WIRE.decoder(MODEL, REQUEST)
     states: list[bool] = []
     for name, data in sse.feed(begun() + said(0, "Hi") + ended()):

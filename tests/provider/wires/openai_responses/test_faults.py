@@ -30,7 +30,7 @@ async def answered(model: Model) -> list[StreamEvent]:
     return [event async for event in stream_events(STREAM_FN, model, REQUEST, StreamOptions())]
 
 
-async def test_when_nobody_wants_to_ask_again_the_partial_text_stays() -> None:
+async def test_without_retries_the_partial_text_stays() -> None:
     partial = Delivery(STREAM, at=STREAM.index(b'"lo"') + 8, ending="close")
     async with OpenAIResponsesServer(partial, partial) as server:
         result = await Agent(server.model(), retry=Retry(max_attempts=2, base_delay=0)).run("Hi")

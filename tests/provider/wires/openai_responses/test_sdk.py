@@ -56,7 +56,7 @@ async def playing(*script: Any, strict: bool = False) -> AsyncGenerator[tuple[Op
 
 
 async def events_by_sdk(client: AsyncOpenAI) -> list[Any]:
-    """What the SDK gives to whoever iterates over a stream."""
+    """What the SDK gives to a loop over a stream."""
     return [event async for event in await client.responses.create(model="gpt-5", input="Hi", stream=True)]
 
 

@@ -56,7 +56,7 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        """For whoever may do everything."""
+        """For the user who may do everything."""
         return f"host={self.folder} user=postgres dbname=postgres"
 
     def start(self) -> None:
@@ -144,7 +144,7 @@ def _nobody() -> tuple[int, int]:
 
 
 def _keep(folder: Path) -> None:
-    """Start the server, go into the background, and end it when nobody uses it any more."""
+    """Start the server, go into the background, and end it when it is no longer used."""
     server = some_server()
     note = folder / "postgres.json"
     try:

@@ -181,7 +181,7 @@ def test_a_writer_that_is_killed_leaves_its_lock_and_all_it_was_told_is_kept(pos
 
 
 def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
-    """For whoever writes with the lock, and for whoever reads between two records."""
+    """For a writer with the lock, and for a reader between two records."""
     writer = postgres.store().create("s")
     writer.append(_samples(1, 1500))
     reader = postgres.store().open("s", write=False)
@@ -262,7 +262,7 @@ def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: W
 
 @pytest.mark.real_time
 def test_a_server_that_is_silent_is_given_up(postgres: Database, way: Way) -> None:
-    """Whoever reads, lists and closes waits no longer than it was told to."""
+    """Reading, listing and closing wait no longer than they were told to."""
     store = _by(way, postgres, timeout=0.2)
     writer = store.create("s")
     reader = store.open("s", write=False)
@@ -385,7 +385,7 @@ def test_a_connection_string_that_cannot_be_read_is_not_quoted(dsn: str) -> None
 
 
 def test_no_error_has_the_password_in_it(postgres: Database) -> None:
-    """failures.md L13: neither when it is wrong, nor when nobody is there to take it."""
+    """failures.md L13: neither when it is wrong, nor when no server is there to take it."""
     postgres.ask("DROP ROLE IF EXISTS locked")
     postgres.ask("CREATE ROLE locked LOGIN PASSWORD 'another'")
     dsn = f"{postgres.dsn} user=locked password={_CANARY}"

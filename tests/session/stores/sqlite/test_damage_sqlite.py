@@ -104,7 +104,7 @@ def test_a_torn_tail_is_cut_off_before_anything_is_written_over_it(folder: Path,
 
 
 def test_a_tail_of_nuls_is_told_to_everybody(folder: Path, killed: Snapshot) -> None:
-    """failures.md H3: as a crash of the file system leaves it; nobody knows whose it was."""
+    """failures.md H3: as a crash of the file system leaves it; its owner is not known."""
     before, _, _ = killed.acknowledged[-3]
     log = killed.files[WAL]
     store = laid_out(folder / "x", {**killed.files, WAL: log[:before] + bytes(len(log) - before)})
@@ -177,7 +177,7 @@ def test_sessions_that_vanish_from_their_table_are_missed(folder: Path, ended: S
     assert {name: found(store, name)[0] for name in ("a", "b")} == ended.records
 
 
-def test_whoever_only_reads_changes_nothing(folder: Path, killed: Snapshot, ended: Snapshot) -> None:
+def test_a_reader_changes_nothing(folder: Path, killed: Snapshot, ended: Snapshot) -> None:
     """failures.md I8: a torn log and a damaged file stay as they are, and are told each time."""
     torn: Files = {**killed.files, WAL: killed.files[WAL][:-10]}
     damaged: Files = {NAME: _zeroed(ended.files[NAME], 5 * 4096, 4096)}
@@ -306,7 +306,7 @@ def test_damage_in_the_middle_is_told_and_what_follows_is_kept(folder: Path, end
 
 
 def test_lost_numbers_are_not_given_again(folder: Path, ended: Snapshot) -> None:
-    """failures.md H3, I18: whoever knows a record by its number never gets another one for it."""
+    """failures.md H3, I18: the number of a record never leads to another one."""
     last = ended.records["a"][-1]
     at = ended.files[NAME].index(f'"record_{last.seq}"'.encode())
     store = laid_out(folder / "x", {NAME: _zeroed(ended.files[NAME], at, 1)})
@@ -339,7 +339,7 @@ def _page_of_sessions(data: bytes) -> int:
 
 
 def test_a_damaged_file_that_others_use_is_left_alone_until_they_are_done(folder: Path, ended: Snapshot) -> None:
-    """failures.md H3, H5: nobody's file is taken away; what can be read is read."""
+    """failures.md H3, H5: no file is taken away; what can be read is read."""
     store = laid_out(folder / "x", ended.files)
     reader = store.open("b", write=False)
     page = _page_of_sessions(ended.files[NAME])
@@ -435,7 +435,7 @@ def test_a_deleted_session_does_not_come_back_from_a_damaged_file(folder: Path, 
     assert [summary.id for summary in store.list()] == ["b"]
 
 
-def test_a_file_of_somebody_else_is_refused_and_not_touched(folder: Path) -> None:
+def test_a_file_of_another_program_is_refused_and_not_touched(folder: Path) -> None:
     """failures.md H8, L22: neither a text nor another program's database is made into a store."""
     path = folder / NAME
     connection = sqlite3.connect(path)

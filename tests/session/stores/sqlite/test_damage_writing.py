@@ -1,4 +1,4 @@
-"""Damage that nobody sees who reads a file, for SQLite looks there only to write: the file is mended by the write."""
+"""Damage that a reader does not see, because SQLite looks there only to write: the file is mended by the write."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ def test_a_file_that_there_is_no_room_to_copy_is_mended_when_there_is(folder: Pa
 
 
 def test_a_file_that_was_written_over_is_left_alone_until_it_is_back(folder: Path, ended: Snapshot) -> None:
-    """failures.md H8: where nothing of a session is left, the file may be somebody else's by now."""
+    """failures.md H8: where nothing of a session is left, the file may belong to another program by now."""
     store = laid_out(folder / "x", ended.files)
     handle = store.open("a")
     appended(store, "b")

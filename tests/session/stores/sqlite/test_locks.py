@@ -1,4 +1,4 @@
-"""Locks end with whoever has them, keep out everybody else, and are never stale."""
+"""Locks end with the process that has them, keep out all others, and are never stale."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_who_may_only_read_the_file_shares_but_does_not_take(tmp_path: Path, kin
 
 
 @both
-def test_locks_nobody_has_any_more_are_let_go(tmp_path: Path, kind: type[LockFile]) -> None:
+def test_locks_without_an_owner_are_let_go(tmp_path: Path, kind: type[LockFile]) -> None:
     first = kind(tmp_path / "lock")
     assert first.try_lock(7)
     del first

@@ -1,4 +1,4 @@
-"""The SQLite store among processes: what was acknowledged is kept, one writes, and nobody else can read the file."""
+"""The SQLite store among processes: what was acknowledged is kept, one writes, and other users cannot read the file."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
-    """failures.md H5, H6: whoever reads is not in its way; a kill frees the session at once, and loses nothing."""
+    """failures.md H5, H6: a reader is not in its way; a kill frees the session at once, and loses nothing."""
     store = SqliteStore(tmp_path / "s.db")
     with _started(HOLDER, store.path) as holder:
         assert _line(holder) == "ready"
@@ -206,15 +206,15 @@ def test_eight_processes_write_to_one_file(tmp_path: Path) -> None:
         handle.close()
 
 
-def test_a_new_file_is_made_by_whoever_comes_first(tmp_path: Path) -> None:
-    """failures.md H5: all come at the same moment, and one only looks; nobody is refused or told of damage."""
+def test_a_new_file_is_made_by_the_first_process(tmp_path: Path) -> None:
+    """failures.md H5: all come at the same moment, and one only looks; none is refused or told of damage."""
     for round in range(12):
         (found,) = _done(AT_ONCE, tmp_path / f"{round}.db")
         assert found == str([(f"s{number}", 5) for number in range(7)])
 
 
 def test_eight_processes_take_turns_with_one_session(tmp_path: Path) -> None:
-    """failures.md H5: whoever comes second is refused and tries again; no record is lost, no number given twice."""
+    """failures.md H5: the second process is refused and tries again; no record is lost, no number given twice."""
     store = SqliteStore(tmp_path / "s.db")
     store.create("shared").close()
     writers = [_started(IN_TURNS, store.path, number) for number in range(8)]

@@ -94,8 +94,8 @@ print(opened, kept())
 handle.close()
 print(len(os.listdir("/proc/self/fd")) < spare)
 """
-NOBODY = """
-import urllib.parse  # what is imported late may be where nobody may read
+AS_ANOTHER_USER = """
+import urllib.parse  # what is imported late may be where this user may not read
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -151,12 +151,12 @@ def test_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room(tmp_path: 
 
 
 def test_too_many_open_files_are_told_and_nothing_is_lost(tmp_path: Path) -> None:
-    """failures.md H8: EMFILE at each file that is needed to open; whoever is open goes on, and nothing is left open."""
+    """failures.md H8: EMFILE at each file that is needed to open; open sessions go on, and nothing is left open."""
     assert run_child(NO_FILES, tmp_path / "s.db") == ["kept", "True 9", "True"]
 
 
 def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
-    """failures.md H8: also what a killed program left in the log; whoever would write is told."""
+    """failures.md H8: also what a killed program left in the log; a writer is told."""
     _leave(tmp_path)
     before = _mounted(f"--bind {tmp_path}", tmp_path)
     found = run_child(READ_ONLY, tmp_path / "s.db", before=f"{before}; mount -o remount,bind,ro {tmp_path}")
@@ -170,7 +170,7 @@ def test_a_read_only_disk_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_the_right_to_write_can_be_read() -> None:
-    """failures.md H8: root may write anywhere, so that this is tried as somebody else."""
+    """failures.md H8: root may write anywhere, so this is tried as another user."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _leave(folder)
@@ -178,7 +178,7 @@ def test_a_folder_without_the_right_to_write_can_be_read() -> None:
             path.chmod(0o444)
         folder.chmod(0o555)
         try:
-            found = run_child(NOBODY + READ_ONLY, folder / "s.db")
+            found = run_child(AS_ANOTHER_USER + READ_ONLY, folder / "s.db")
         finally:
             folder.chmod(0o700)
     assert found == [
@@ -223,7 +223,7 @@ def test_an_error_of_the_disk_is_told(tmp_path: Path) -> None:
 
 
 def test_a_commit_that_was_kept_though_it_failed_is_not_written_twice(tmp_path: Path) -> None:
-    """failures.md H8, I18: whoever gives the same records again, with more behind them, has each of them once."""
+    """failures.md H8, I18: records that are given again, with more behind them, are there once."""
     for twin, text in (("same", "a"), ("other", "b")):
         store = SqliteStore(tmp_path / f"{twin}.db")
         handle = store.create("s")
@@ -257,9 +257,9 @@ def _commit_unseen(path: Path, twin: Path, text: str) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("kind", ["a folder", "a device", "a pipe", "somebody's text", "another program's database"])
+@pytest.mark.parametrize("kind", ["a folder", "a device", "a pipe", "a user's text", "another program's database"])
 def test_what_is_no_file_of_sessions_is_left_as_it_is(kind: str, tmp_path: Path) -> None:
-    """Whoever gives the wrong path finds neither its content nor its mode changed."""
+    """At a wrong path, neither the content nor the mode of the file is changed."""
     path = tmp_path / "wrong"
     match kind:
         case "a folder":
@@ -269,7 +269,7 @@ def test_what_is_no_file_of_sessions_is_left_as_it_is(kind: str, tmp_path: Path)
             path = Path(os.ttyname(slave))
         case "a pipe":
             os.mkfifo(path, 0o644)
-        case "somebody's text":
+        case "a user's text":
             path.write_text("Dear diary")
             path.chmod(0o644)
         case _:
