@@ -286,6 +286,10 @@ class LiveSession:
         """Whether something was said under this key."""
         return self._find_known(key) is not None
 
+    def name_queued(self, key: str) -> str:
+        """The id that a message has in the queue, if it is said under this key."""
+        return self._make_receipt(key)["id"]
+
     def find_note(self, key: str) -> Mapping[str, Any] | None:
         """What a front has noted under a key."""
         return self._outline.receipts.get(key)

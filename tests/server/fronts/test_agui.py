@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
-from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
+from tests.server.kit import Client, Gate, deploy, make_agent, make_deployer, run_server
 
 from steersman import Agent
 from steersman.server.fronts.agui import Translator
@@ -180,6 +180,21 @@ async def test_a_message_whose_run_failed_is_not_said_again() -> None:
     assert said == [["First"], ["First", "Second"], ["First", "Second", "Third"]]
 
 
+async def test_a_snapshot_has_the_ids_that_the_client_knows() -> None:
+    body = {"runId": name_run(), "messages": [user("m1", "Go.")]}
+    async with run_server() as client:
+        first = await read_frames(client, body)
+        (asked,) = first[-1]["outcome"]["interrupts"]
+        yes = {"interruptId": asked["id"], "status": "resolved", "payload": {"approved": True}}
+        second = await read_frames(client, {**body, "runId": name_run(), "resume": [yes]})
+        third = await read_frames(client, {**body, "runId": name_run()})
+    told = [
+        frame["messageId"] for frame in (*first, *second) if frame["type"] in ("TEXT_MESSAGE_START", "TOOL_CALL_RESULT")
+    ]
+    assert [one["id"] for one in second[1]["messages"]] == ["m1", told[0]]
+    assert [one["id"] for one in third[1]["messages"]] == ["m1", *told]
+
+
 async def test_a_request_that_is_sent_again_hears_how_its_run_ended() -> None:
     body = {"runId": name_run(), "messages": [user("m1", "Go.")]}
     async with run_server(make_agent(error("authentication"))) as client:
@@ -316,6 +331,31 @@ async def test_its_own_client_plays_a_whole_thread() -> None:
     shown = [(message["role"], message.get("content")) for message in told["messages"]]
     assert ("tool", "deployed to live") in shown
     assert shown[-1] == ("assistant", "And again.")
+
+
+async def test_its_own_client_keeps_the_order_of_the_conversation() -> None:
+    """A snapshot names messages as the streams before it did; the client moves what it does not know to the end."""
+    gate = Gate()
+    gate.opened.set()
+    script = (
+        answer(thinking("Hm."), "First look. ", call("wait")),
+        answer("Then ask. ", call("deploy", target="live")),
+        answer(thinking("So."), "Done."),
+    )
+    steps = [{"say": "Go."}, {"resume": [{"status": "resolved", "payload": {"approved": True}}]}, {"connect": True}]
+    async with run_server(make_agent(*script, tools=[gate.make_tool(), deploy])) as client:
+        found = await judge("agui.mjs", f"{client.url}/agui", client.token, json.dumps(steps))
+    assert [one["failed"] for one in found["report"]] == [None] * 3
+    assert [(one["role"], one["content"]) for one in found["messages"]] == [
+        ("user", "Go."),
+        ("reasoning", "Hm."),
+        ("assistant", "First look. "),
+        ("tool", "waited"),
+        ("assistant", "Then ask. "),
+        ("tool", "deployed to live"),
+        ("reasoning", "So."),
+        ("assistant", "Done."),
+    ]
 
 
 async def test_its_own_client_hears_of_an_error_once() -> None:

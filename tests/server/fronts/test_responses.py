@@ -14,7 +14,7 @@ from openai import APIStatusError, AuthenticationError, BadRequestError, Conflic
 from tests.server.fronts.openai_kit import make_sdk, run_server
 from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
-from tests.server.kit import Client, Gate, make_agent, make_deployer
+from tests.server.kit import Client, Gate, deploy, make_agent, make_deployer
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call, cut, error, thinking
@@ -28,6 +28,9 @@ WEATHER: Any = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     "strict": False,
 }
+
+
+CHAT_WEATHER: Any = {"type": "function", "function": {name: WEATHER[name] for name in ("name", "parameters")}}
 
 
 async def read_frames(client: Client, path: str, body: Any = None) -> list[Frame]:
@@ -232,6 +235,30 @@ async def test_a_question_ends_a_stream_with_words() -> None:
     assert final["error"]["code"] == "approval_required"
     assert "deploy" in final["error"]["message"]
     assert found.status == "in_progress"
+
+
+async def test_what_a_request_brings_is_gone_after_its_run() -> None:
+    """Also where no client follows it to its end: instructions, limits and tools are for one run."""
+    script = ScriptedModel(answer(call("deploy", target="live")), "Done.", "Hello.", "Hi.", "Fine.")
+    async with run_server(lambda: Agent(script.model, tools=[deploy], system_prompt="Own.")) as client:
+        body = {"input": "Go.", "instructions": "Theirs.", "tools": [WEATHER], "conversation": "c"}
+        status, _ = await client.send("POST", "/v1/responses", body)
+        assert status == 409
+        _, shown = await client.send("GET", "/sessions/c")
+        await client.act("c", "approve", {"id": shown["approvals"][0]["approval_id"]})
+        position = (await client.collect("c"))[-1][0]
+        await client.act("c", "prompt", {"content": "And now?"})
+        await client.collect("c", after=position)
+        messages = [{"role": "system", "content": "Theirs."}, {"role": "user", "content": "Go."}]
+        await client.send("POST", "/v1/chat/completions", {"messages": messages, "tools": [CHAT_WEATHER]})
+        _, listed = await client.send("GET", "/sessions")
+        id = next(one["id"] for one in listed["sessions"] if one["id"] != "c")
+        position = (await client.collect(id))[-1][0]
+        await client.act(id, "prompt", {"content": "And now?"})
+        await client.collect(id, after=position)
+    found = [(request.system_prompt, len(request.tools)) for request, _ in script.requests]
+    both, own = ("Own.\n\nTheirs.", 2), ("Own.", 1)
+    assert found == [both, both, own, both, own]
 
 
 async def test_questions_are_denied_at_once_where_the_client_says_so() -> None:

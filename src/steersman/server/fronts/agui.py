@@ -7,6 +7,7 @@ RUN_FINISHED and RUN_ERROR ends a stream, and what is open is closed before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -100,14 +101,20 @@ class Translator:
     def __init__(self, thread_id: str, run_id: str) -> None:
         self.ended = False
         self._ids: Frame = {"threadId": thread_id, "runId": run_id}
+        # The id of the answer that is arriving; answers of a run are numbered, in all streams alike.
         self._message = ""
-        self._answers = 0
+        self._answers: Counter[str] = Counter()
+        self._attempts = 0
         # The spans that are open: the index of a block to the frame that ends it.
         self._open: dict[int, list[Frame]] = {}
         # What was told of the answer that is arriving, by the index of the block, and the ids of its text and thinking.
         self._told: dict[int, list[str]] = {}
         self._names: dict[int, str] = {}
         self._calls: set[str] = set()
+
+    def skip_answers(self, loop_id: str, count: int) -> None:
+        """Begin behind the first answers of a run, which other streams have told."""
+        self._answers[loop_id] = count
 
     def start(self) -> list[Frame]:
         """The beginning of a stream."""
@@ -159,10 +166,18 @@ class Translator:
         return frames
 
     def _begin_answer(self, loop_id: str) -> list[Frame]:
-        """A new answer, or a new attempt at one. What was shown stays with the client, so it is another message."""
+        self._answers[loop_id] += 1
+        self._attempts = 0
+        return self._begin_message(name_answer(loop_id, self._answers[loop_id]))
+
+    def _try_again(self, loop_id: str) -> list[Frame]:
+        """A new attempt at an answer. What was shown stays with the client, so it is another message."""
+        self._attempts += 1
+        return self._begin_message(f"{name_answer(loop_id, self._answers[loop_id])}-again-{self._attempts}")
+
+    def _begin_message(self, id: str) -> list[Frame]:
         frames = self._close_all()
-        self._answers += 1
-        self._message = f"{loop_id}-{self._answers}"
+        self._message = id
         self._told, self._names = {}, {}
         return frames
 
@@ -176,8 +191,10 @@ class Translator:
         texts = {index: text for index, _, text in blocks}
         told = {index: "".join(pieces) for index, pieces in self._told.items()}
         frames: list[Frame] = []
-        if not self._message or any(not texts.get(index, "").startswith(text) for index, text in told.items()):
-            frames, told = self._begin_answer(loop_id), {}
+        if not self._message:
+            frames = self._begin_answer(loop_id)
+        elif any(not texts.get(index, "").startswith(text) for index, text in told.items()):
+            frames, told = self._try_again(loop_id), {}
         for index, kind, text in blocks:
             frames += self._add_text(index, kind, text[len(told.get(index, "")) :])
         return frames
@@ -228,7 +245,7 @@ class Translator:
             case {"type": "text_end" | "thinking_end" | "tool_call_end"}:
                 return self._open.pop(index, [])
             case {"type": "reset"}:
-                return self._begin_answer(event["loop_id"])
+                return self._try_again(event["loop_id"])
             case _:
                 return []
 
@@ -243,7 +260,7 @@ class Translator:
     def _open_block(self, index: int, kind: Kind) -> list[Frame]:
         # The first text has the id of the answer, which its tool calls name as their parent.
         is_first = kind == "text" and self._message not in self._names.values()
-        id = self._names[index] = self._message if is_first else f"{self._message}-{index}"
+        id = self._names[index] = self._message if is_first else _name_block(self._message, index)
         if kind == "text":
             self._open[index] = [{"type": "TEXT_MESSAGE_END", "messageId": id}]
             return [{"type": "TEXT_MESSAGE_START", "messageId": id, "role": "assistant"}]
@@ -260,6 +277,15 @@ class Translator:
         if reason not in ("done", "aborted"):
             finished["result"] = {"endReason": reason, "detail": detail}
         return self._end(finished)
+
+
+def name_answer(loop_id: str, number: int) -> str:
+    """The id of the message of an answer of a run."""
+    return f"{loop_id}-{number}"
+
+
+def _name_block(answer_id: str, index: int) -> str:
+    return f"{answer_id}-{index}"
 
 
 def _end_call(id: str) -> Frame:
@@ -279,22 +305,27 @@ def _describe_question(question: Frame) -> Frame:
     return found
 
 
-def describe_messages(events: Sequence[Frame]) -> Frame:
-    """The conversation so far as MESSAGES_SNAPSHOT, from the `message_end` events of its branch."""
-    found: list[Frame] = []
-    for event in events:
-        message, id = event["message"], event["entry_id"]
-        text = "".join(block.get("text", "") for block in message["content"] if block["type"] == "text")
-        if message["role"] == "tool_result":
-            found.append({"id": id, "role": "tool", "content": text, "toolCallId": message["tool_call_id"]})
-        elif message["role"] == "assistant":
+def describe_messages(messages: Sequence[Frame]) -> Frame:
+    """The conversation so far as MESSAGES_SNAPSHOT; each message has an `id`, under which the client may know it."""
+    return {"type": "MESSAGES_SNAPSHOT", "messages": [found for one in messages for found in _describe_message(**one)]}
+
+
+def _describe_message(id: str, message: Frame) -> Iterator[Frame]:
+    text = "".join(block.get("text", "") for block in message["content"] if block["type"] == "text")
+    match message["role"]:
+        case "tool_result":
+            yield {"id": id, "role": "tool", "content": text, "toolCallId": message["tool_call_id"]}
+        case "user":
+            yield {"id": id, "role": "user", "content": text}
+        case "assistant":
+            for index, block in enumerate(message["content"]):
+                if block["type"] == "thinking" and block["thinking"]:
+                    yield {"id": _name_block(id, index), "role": "reasoning", "content": block["thinking"]}
             calls = [_describe_call(block) for block in message["content"] if block["type"] == "tool_call"]
-            if not text and not calls:
-                continue  # an answer that failed at once
-            found.append({"id": id, "role": "assistant", "content": text, **({"toolCalls": calls} if calls else {})})
-        elif message["role"] == "user":
-            found.append({"id": id, "role": "user", "content": text})
-    return {"type": "MESSAGES_SNAPSHOT", "messages": found}
+            if text or calls:  # an answer that failed at once has neither
+                yield {"id": id, "role": "assistant", "content": text, **({"toolCalls": calls} if calls else {})}
+        case _:
+            pass
 
 
 def _describe_call(block: Frame) -> Frame:

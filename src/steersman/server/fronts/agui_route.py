@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,20 +17,25 @@ from steersman.context.entries import MessageEntry
 from steersman.server.fronts.agui import (
     INTERRUPTED,
     Frame,
+    Message,
     Resume,
     RunInput,
     Translator,
     describe_messages,
     find_new_message,
+    name_answer,
 )
+from steersman.server.fronts.beats import keep_alive
 from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.run_log import list_events
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
 from steersman.server.live import LiveSession
+from steersman.server.log_events import read_line
 from steersman.server.position import Position
 from steersman.server.sessions import Sessions
+from steersman.types.wire import encode
 
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _STOPPED = "The server stopped. Send the same request again."
@@ -46,8 +54,9 @@ async def respond(sessions: Sessions, request: web.Request) -> web.StreamRespons
     frames = await live.start_alone(partial(plan, live, body, draining=sessions.draining))
     response = web.StreamResponse(headers=_SSE)
     await response.prepare(request)
-    async for frame in frames:
-        await response.write(b"data: " + msgspec.json.encode(frame) + b"\n\n")
+    async with keep_alive(response):
+        async for frame in frames:
+            await response.write(b"data: " + msgspec.json.encode(frame) + b"\n\n")
     return response
 
 
@@ -57,13 +66,16 @@ async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGen
     if body.resume:
         entries = find_open_entries(live, body.resume)
         if not entries:
-            return await follow(live, translator, body.run_id)
-        messages = list_messages(live)
+            return await follow(live, translator, body)
+        known = await find_names(live, body.messages)
+        messages = list_messages(live, known)
+        for loop_id, count in known.answers.items():
+            translator.skip_answers(loop_id, count)
         events = await begin(live, partial(answer, live, entries))
         return stream(live, translator, events, messages, list_questions(live))
     found = find_new_message(body.messages, partial(is_known, live))
     if found is None:
-        return await follow(live, translator, body.run_id)
+        return await follow(live, translator, body)
     if draining:
         raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
     await live.settle()
@@ -90,19 +102,19 @@ async def begin(live: LiveSession, act: Callable[[], Awaitable[Any]]) -> Events:
     return events
 
 
-async def follow(live: LiveSession, translator: Translator, run_id: str) -> AsyncGenerator[Frame]:
+async def follow(live: LiveSession, translator: Translator, body: RunInput) -> AsyncGenerator[Frame]:
     """Follow the run that goes on, from its beginning; without one, show the thread."""
-    start = find_run_start(live)
+    start, known = find_run_start(live), await find_names(live, body.messages)
+    messages = list_messages(live, known)
     if start is None:
-        return show_thread(live, translator, run_id)
-    messages = list_messages(live)
+        return show_thread(live, translator, body.run_id, messages)
     await live.session.save()
     told = {
-        event["entry_id"]
+        known.ids.get(event["entry_id"], event["entry_id"])
         for event in await list_events(live, start.record)
         if event["type"] == "message_end" and event["message"]["role"] != "user"
     }
-    before = [message for message in messages if message["entry_id"] not in told]
+    before = [message for message in messages if message["id"] not in told]
     return stream(live, translator, follow_events(live, None, start), before)
 
 
@@ -124,11 +136,13 @@ async def answer(live: LiveSession, entries: list[Resume]) -> None:
             await live.deny(entry.interrupt_id, by="ag-ui")
 
 
-async def show_thread(live: LiveSession, translator: Translator, run_id: str) -> AsyncGenerator[Frame]:
+async def show_thread(
+    live: LiveSession, translator: Translator, run_id: str, messages: Sequence[Frame]
+) -> AsyncGenerator[Frame]:
     """The frames of a stream without a run: the conversation, and how the run ended if it is the last one."""
     for frame in translator.start():
         yield frame
-    yield describe_messages(list_messages(live))
+    yield describe_messages(messages)
     questions, (record, last_id) = list_questions(live), live.hub.spans.find_last()
     if questions or last_id != run_id:
         frames = translator.finish_idle(questions)
@@ -190,11 +204,48 @@ def list_questions(live: LiveSession) -> list[Frame]:
     return [msgspec.json.decode(msgspec.json.encode(question)) for question in live.describe_questions()]
 
 
-def list_messages(live: LiveSession) -> list[Frame]:
-    """The messages of the current branch, with the ids of their entries."""
+@dataclass(slots=True)
+class Names:
+    """The ids by which a client knows entries of the log, and how many answers each run has there."""
+
+    ids: dict[str, str] = field(default_factory=dict[str, str])
+    answers: Counter[str] = field(default_factory=Counter[str])
+
+
+async def find_names(live: LiveSession, messages: Sequence[Message]) -> Names:
+    """The ids of the client's own messages, and of answers that streams have told.
+
+    Its client keeps what it knows in its place, so with other ids MESSAGES_SNAPSHOT would change the order.
+    """
+    given = {live.name_queued(_make_key(message.id)): message.id for message in messages if message.role == "user"}
+    await live.session.save()
+    return await asyncio.to_thread(_read_names, live, given)
+
+
+def _read_names(live: LiveSession, given: Mapping[str, str]) -> Names:
+    names, after = Names(), 0
+    while lines := live.hub.read_lines(after):
+        after = lines[-1][0]
+        for _, line in lines:
+            if b'"message"' not in line:
+                continue
+            event = msgspec.json.decode(read_line(line, live.hub.spans))
+            if event["type"] != "message_end":
+                continue
+            loop_id = event["loop_id"]
+            if event["message"]["role"] == "assistant" and loop_id:
+                names.answers[loop_id] += 1
+                names.ids[event["entry_id"]] = name_answer(loop_id, names.answers[loop_id])
+            elif event.get("queue_id") in given:
+                names.ids[event["entry_id"]] = given[event["queue_id"]]
+    return names
+
+
+def list_messages(live: LiveSession, names: Names) -> list[Frame]:
+    """The messages of the current branch, under the ids that a client knows."""
     entries = live.agent.context.log.entries
     return [
-        {"entry_id": entry.id, "message": msgspec.to_builtins(entry.message)}
+        {"id": names.ids.get(entry.id, entry.id), "message": msgspec.json.decode(encode(entry.message))}
         for entry in entries
         if isinstance(entry, MessageEntry)
     ]

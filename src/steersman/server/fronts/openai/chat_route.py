@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.server.fronts.agui_route import list_questions
+from steersman.server.fronts.beats import keep_alive
 from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.openai.chat import STOPPED, Translator
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
@@ -181,8 +182,9 @@ async def _stream(request: web.Request, completion: Completion, body: ChatBody) 
         await response.write(b"data: " + data + b"\n\n")
 
     await send(_make_choice({"role": "assistant", "content": ""}))
-    async for delta in completion.deltas:
-        await send(_make_choice(delta))
+    async with keep_alive(response):
+        async for delta in completion.deltas:
+            await send(_make_choice(delta))
     if (problem := _find_problem(completion)) is not None:
         code = None if problem.status != 409 else "approval_required"
         await send(error=describe_error(problem.status, problem.detail, code))

@@ -9,6 +9,7 @@ from typing import Any, Final
 from steersman.server.live import LiveSession
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
+from steersman.types.events import AgentEnd, AgentEvent
 
 PATIENCE: Final = 3600.0
 """Seconds that a run waits for a result of the client; then it is stopped."""
@@ -39,6 +40,7 @@ class ClientTools:
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._early: dict[str, str] = {}
         self.expected: list[str] = []
+        agent.subscribe(self._follow_event)
 
     def set_up(
         self, tools: Sequence[Mapping[str, Any]], instructions: Sequence[str], limits: Mapping[str, Any]
@@ -54,8 +56,12 @@ class ClientTools:
             tools=[*self._own_tools, *made], system_prompt=prompt, **{**self._own_limits, **given}
         )
 
+    def _follow_event(self, event: AgentEvent) -> None:
+        if isinstance(event, AgentEnd):
+            self.clear()  # also if no client follows the run any more: what others say next has nothing of this one
+
     def clear(self) -> None:
-        """Take everything back once the run has ended."""
+        """Take everything back."""
         self.expected = []
         self._early.clear()
         self._live.agent.configure(tools=self._own_tools, system_prompt=self._own_prompt, **self._own_limits)

@@ -169,8 +169,6 @@ class ResponsesFront:
         async for _, event in events:
             told.add(told.translator.translate(event))
             self._check_questions(live, told, event)
-            if event["type"] == "agent_end":
-                find_client_tools(live).clear()
             if told.ended:
                 break
         find_client_tools(live).expected = told.translator.calls
