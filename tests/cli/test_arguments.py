@@ -174,3 +174,11 @@ def test_every_flag_is_documented(place: Place) -> None:
     page = (Path(__file__).parents[2] / "docs/command.md").read_text(encoding="utf-8")
     flags = set(re.findall(r"--[a-z][a-z-]+", run_command(["--help"], place=place).text))
     assert sorted(flag for flag in flags if f"`{flag}" not in page) == []
+
+
+@pytest.mark.parametrize("command", ["mcp", "acp", "serve"])
+@pytest.mark.parametrize("seconds", ["-1", "nan", "soon"])
+def test_a_timeout_that_is_no_time_is_refused_at_the_start(command: str, seconds: str) -> None:
+    """And not in each session later on."""
+    with pytest.raises(SystemExit):
+        parse([command, "--model", "scripted:echo", "--approval-timeout", seconds])

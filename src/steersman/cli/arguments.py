@@ -184,8 +184,8 @@ def _add_tool_options(parser: argparse.ArgumentParser) -> None:
 def _add_limit_options(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument("--max-turns", type=_parse_count, metavar="N", help="the most turns of a run")
-    limits.add_argument("--max-budget-usd", type=_parse_amount, metavar="USD", help="the most a run may cost")
-    limits.add_argument("--max-duration", type=_parse_amount, metavar="SECONDS", help="the most time a run may take")
+    limits.add_argument("--max-budget-usd", type=parse_amount, metavar="USD", help="the most a run may cost")
+    limits.add_argument("--max-duration", type=parse_amount, metavar="SECONDS", help="the most time a run may take")
 
 
 def _add_format_options(parser: argparse.ArgumentParser) -> None:
@@ -198,7 +198,7 @@ def _add_format_options(parser: argparse.ArgumentParser) -> None:
     )
     forms.add_argument(
         "--approval-timeout",
-        type=_parse_amount,
+        type=parse_amount,
         metavar="SECONDS",
         help="with stream-json on both sides: deny a call that gets no answer in this time",
     )
@@ -348,7 +348,8 @@ def _parse_count(text: str) -> int:
     return value
 
 
-def _parse_amount(text: str) -> float:
+def parse_amount(text: str) -> float:
+    """The number of a flag, above 0."""
     try:
         value = float(text)
     except ValueError:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from steersman.cli.arguments import Options
+from steersman.cli.arguments import Options, parse_amount
 from steersman.cli.setup.settings import find_session_file, make_private_folder
 from steersman.cli.setup.startup import StartedAgent, start_agent
 from steersman.cli.terminal.stderr import StderrMessages
@@ -19,7 +19,10 @@ from steersman.tools.table import Toolset
 def add_approval_timeout(parser: argparse.ArgumentParser) -> None:
     """Adds the flag that limits how long a question waits for its answer."""
     parser.add_argument(
-        "--approval-timeout", type=float, metavar="S", help="deny a question that has no answer after so many seconds"
+        "--approval-timeout",
+        type=parse_amount,
+        metavar="S",
+        help="deny a question that has no answer after so many seconds",
     )
 
 
