@@ -246,6 +246,20 @@ async def test_the_environment_of_the_machine_is_not_searched() -> None:
     assert find_ripgrep("/") is None
 
 
+def test_a_program_is_not_looked_for_through_the_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """failures.md L12: a folder of PATH leads through the workspace, where a command may have made it lead anywhere."""
+    other, root = tmp_path / "other", tmp_path / "root"
+    for folder in (other, root):
+        folder.mkdir()
+    (other / "rg").write_text("#!/bin/sh")
+    (other / "rg").chmod(0o755)
+    (root / "bin").symlink_to(other)
+    (tmp_path / "bin").symlink_to(root / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_ripgrep(str(root)) is None
+    assert find_ripgrep(str(tmp_path / "no")) == str(tmp_path / "bin" / "rg")
+
+
 @pytest.mark.parametrize("relative", [True, False])
 async def test_a_program_that_comes_with_the_project_is_not_run(
     tmp_path: Path, relative: bool, monkeypatch: pytest.MonkeyPatch

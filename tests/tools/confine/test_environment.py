@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment, clean_search_path
+from steersman.tools.confine.launch import (
+    DEFAULT_PATH,
+    build_child_environment,
+    build_supervisor_environment,
+    clean_search_path,
+)
 from steersman.tools.confine.sandbox import confinement
 
 CANARY = "canary-7f3a9c-do-not-show"
@@ -145,3 +150,19 @@ def test_a_bare_environment_is_enough(tmp_path: Path, sandbox: str, ours: dict[s
     assert seen[0] == "\u00e4\u00f6\u20ac"
     assert seen[1].endswith("/ls")
     assert seen[2] == "dumb"
+
+
+@pytest.mark.parametrize("name", ["LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"])
+def test_the_supervisor_loads_no_library_that_a_command_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """docs/security.md: a command runs in a sandbox. The supervisor runs outside of it, before each command."""
+    for folder in ("root/lib", "lib"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "root" / "link").symlink_to("../lib")
+    (tmp_path / "through").symlink_to("root/link")
+    folders = [f"{tmp_path}/{folder}" for folder in ("root/lib", "lib", "root/link", "through", "root")]
+    monkeypatch.setenv(name, os.pathsep.join([*folders, "", ".", "lib"]))
+    assert build_supervisor_environment([str(tmp_path / "root")])[name] == str(tmp_path / "lib")
+    monkeypatch.setenv(name, f"{tmp_path}/root/lib")
+    assert name not in build_supervisor_environment([str(tmp_path / "root")])

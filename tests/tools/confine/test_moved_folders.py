@@ -123,6 +123,18 @@ def test_what_is_exchanged_while_the_sandbox_is_built_is_not_mounted(
     assert sorted(os.listdir(room.outside)) == [".git", "secret"]
 
 
+@pytest.mark.parametrize("moved", ["out", "."])
+async def test_output_is_not_written_through_a_link(places: tuple[Path, Path], sandbox: Sandbox, moved: str) -> None:
+    """docs/bash.md: a command cannot write outside. It replaces the folder for long output while it runs."""
+    root, home = places
+    (root / "sub" / "out").mkdir()
+    tool = bash_tool(root, sandbox=sandbox, output_folder=root / "sub" / "out")
+    swap = f"cd sub; mv out old; ln -s {home} out" if moved == "out" else f"mv sub old; ln -s {home} sub"
+    output = await run(tool, f"{swap}; seq 100000")
+    assert "it could not be saved" in text(output)
+    assert os.listdir(home) == ["papers"]
+
+
 def test_a_closed_folder_that_became_a_link_is_not_opened(tmp_path: Path) -> None:
     """docs/bash.md: permissions outside do not change. A search opens folders that a command has closed."""
     (tmp_path / "root").mkdir()

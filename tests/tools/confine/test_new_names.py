@@ -18,8 +18,8 @@ from tests.tools.confine.test_sandbox_git import named
 
 from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.confine.launch import build_child_environment, launch
-from steersman.tools.confine.protected_paths import find_sandbox_paths
-from steersman.tools.confine.sandbox import Confinement, confinement
+from steersman.tools.confine.protected_paths import Git, find_sandbox_paths
+from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 from steersman.types.tools import ToolOutput
 
 pytestmark = pytest.mark.real_time
@@ -248,6 +248,23 @@ async def test_a_bare_repository_that_is_there_cannot_be_written(room: Room, who
     assert sorted(store.rglob("*")) == before
     allowed = bash_tool(room.root, sandbox=named(whole), git="read-write")
     assert not (await run(allowed, "touch store/bare.git/config")).is_error
+
+
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock", "off"])
+@pytest.mark.parametrize("git", ["read-only", "read-write"])
+async def test_a_folder_called_like_a_remote_is_none(tmp_path: Path, sandbox: Sandbox, git: Git) -> None:
+    """docs/approval.md: a rule for `git push` runs no hooks of the project."""
+    if sandbox != "off":
+        walls_of(sandbox)
+    make = "git init -q .; git -c user.name=A -c user.email=a@b.c commit -q --allow-empty -m first"
+    trap = "printf '#!/bin/sh\ntouch ../pwned' > $name/hooks/pre-receive; chmod +x $name/hooks/pre-receive"
+    more = f"for name in upstream real; do git init -q --bare $name; {trap}; done; git remote add origin $PWD/real"
+    await asyncio.to_thread(subprocess.run, f"{make}; {more}", shell=True, cwd=tmp_path, check=True)
+    bash = bash_tool(tmp_path, sandbox=sandbox, git=git)
+    for command in ("git push upstream HEAD:new", "git push upstream :main", "git push --dry-run upstream HEAD:new"):
+        assert "no-such-remote" in text(await run(bash, command))
+        assert not (tmp_path / "pwned").exists()
+    assert not (await run(bash, "git ls-remote origin")).is_error
 
 
 async def test_a_workspace_that_is_a_bare_repository_keeps_its_settings(room: Room, whole: Confinement) -> None:

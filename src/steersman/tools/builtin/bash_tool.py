@@ -51,8 +51,18 @@ _MADE_GIT = re.compile(r"/(\.git|HEAD)'")
 _MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
 # Tells programs that there is no terminal, so that none waits for input.
 _QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-# Plain files in the workspace (HEAD, config) would else be a repository, whose settings `git status` runs.
-_NO_BARE = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "explicit"}
+_GIT_SETTINGS = (
+    # Plain files in the workspace (HEAD, config) would else be a repository, whose settings `git status` runs.
+    ("safe.bareRepository", "explicit"),
+    # Where there is no remote of that name, git takes a folder of the project for it, and a push runs its hooks.
+    ("url.no-such-remote://.insteadOf", "origin"),
+    ("url.no-such-remote://.insteadOf", "upstream"),
+)
+_GIT_ENVIRONMENT = {
+    "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(_GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(_GIT_SETTINGS)},
+}
 
 
 def bash_tool(
@@ -228,7 +238,7 @@ class _Shell:
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         _check_unmoved((self.root, *self.writable, *self.readable, self.output_folder or self.root))
         sandbox = confinement(self.sandbox)
-        environment = build_child_environment(_QUIET | _NO_BARE)
+        environment = build_child_environment(_QUIET | _GIT_ENVIRONMENT)
         scratch: list[str] = []
         before: set[str] = set()
         home = ""
@@ -305,6 +315,8 @@ class _Shell:
     def _make_output_folder(self) -> str:
         if self.output_folder is None:
             return self.scratch.make_folder("output")
+        if (real := os.path.realpath(self.output_folder)) != self.output_folder:
+            raise OSError(f"{self.output_folder!r} is now a link to {real!r}")
         os.makedirs(self.output_folder, mode=0o700, exist_ok=True)
         return self.output_folder
 

@@ -17,12 +17,14 @@ from typing import Any
 
 from steersman.tools.builtin.encoding import skip_partial_character
 from steersman.tools.calling import call_in_thread
+from steersman.tools.confine.enforcement import open_in_place
 from steersman.tools.confine.launch import KILL, TERMINATE, RunningSupervisor, launch, parse_report
 from steersman.types.errors import ToolError
 
 MARK = "STEERSMAN_CALL"
 """The environment variable that marks the processes of a call, to find them when the supervisor is gone."""
 
+_NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _RECENT = 4_000
 _HEAD_SHARE = 4  # the beginning gets a quarter: errors are mostly at the end
 _BUFFER = 1 << 20
@@ -124,12 +126,8 @@ class OutputCapture:
 
     def _spill(self, view: memoryview) -> None:
         """Create the file, with the output so far and the new piece."""
-        # Imported late: only needed for long output.
-        import tempfile
-
         try:
-            # mkstemp gives an unguessable name and a file that only its owner can read.
-            self._file, self.path = tempfile.mkstemp(prefix="output-", suffix=".txt", dir=self._folder())
+            self._file, self.path = _make_file(self._folder())
         except OSError as error:
             self._trouble = str(error)
             return
@@ -147,6 +145,19 @@ class OutputCapture:
         except OSError as error:
             self._trouble = str(error)
             self.close()
+
+
+def _make_file(folder: str) -> tuple[int, str]:
+    """Create a file that only its owner can read, with an unguessable name, in a folder that is still in its place.
+
+    A folder in the workspace may be replaced by a link while the command runs.
+    """
+    place = open_in_place(folder)
+    try:
+        name = f"output-{os.urandom(8).hex()}.txt"
+        return os.open(name, _NEW_FILE, 0o600, dir_fd=place), os.path.join(folder, name)
+    finally:
+        os.close(place)
 
 
 def _decode(data: bytes | bytearray) -> str:

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, cast
 from steersman.tools.builtin import python_search as matching
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed
 from steersman.tools.confine.launch import build_child_environment
+from steersman.tools.confine.protected_paths import leads_through
 from steersman.types.errors import ToolError
 
 _TICK = 0.02
@@ -74,8 +75,7 @@ def find_ripgrep(root: str) -> str | None:
     found = shutil.which("rg", path=build_child_environment()["PATH"])
     if found is None:
         return None
-    inside = any(os.path.commonpath((root, path)) == root for path in (found, os.path.realpath(found)))
-    return None if inside else found
+    return None if leads_through(found, (root,)) else found
 
 
 def _search_with_ripgrep(program: str, query: Query, files: Sequence[int], watch: Deadline) -> list[Hit] | None:

@@ -9,10 +9,11 @@ import marshal
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
+from steersman.tools.confine.protected_paths import leads_through
 from steersman.types.errors import ToolError
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -120,7 +121,7 @@ def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
             stderr=subprocess.STDOUT,
             pass_fds=(orders, report),
             cwd="/",
-            env=_build_supervisor_environment(),
+            env=build_supervisor_environment(plan["in_place"]),
             start_new_session=True,
         )
     except OSError as error:
@@ -140,10 +141,21 @@ def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
     return launched
 
 
-def _build_supervisor_environment() -> dict[str, str]:
-    """Build the environment variables that Python itself needs to start the supervisor, and no others."""
-    libraries = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH") if name in os.environ}
-    return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", **libraries}
+def build_supervisor_environment(writable: Iterable[str]) -> dict[str, str]:
+    """Build the environment variables that Python itself needs to start the supervisor, and no others.
+
+    Without folders of libraries that a command may write: the supervisor runs outside the sandbox.
+    """
+    libraries = {
+        name: os.pathsep.join(
+            folder
+            for folder in os.environ[name].split(os.pathsep)
+            if os.path.isabs(folder) and not leads_through(folder, writable)
+        )
+        for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+        if name in os.environ
+    }
+    return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", **{name: found for name, found in libraries.items() if found}}
 
 
 def _enlarge_pipe(pipe: int) -> None:
