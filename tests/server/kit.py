@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import ClientResponse, ClientSession, web
+from aiohttp import ClientResponse, ClientSession
 
 from steersman import Agent, tool
 from steersman.server import Server
+from steersman.server.http.connections import listen
 from steersman.testing import ScriptedModel, answer, call
 
 Event = dict[str, Any]
@@ -101,15 +102,18 @@ async def read_sse(response: ClientResponse) -> AsyncIterator[tuple[str, Event]]
 @asynccontextmanager
 async def run_server(agents: Any = make_deployer, **options: Any) -> AsyncGenerator[Client]:
     """A client of a server on a free port."""
-    server = Server(agents, **options)
-    runner = web.AppRunner(server.app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with ClientSession() as http:
-            yield Client(http, f"http://127.0.0.1:{runner.addresses[0][1]}", server.token)
-    finally:
-        await runner.cleanup()
+    async with run_listening(Server(agents, **options)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def run_listening(server: Server) -> AsyncGenerator[Client]:
+    """A client of this server, on a free port."""
+    async with (
+        listen(server.app, server.connections, "127.0.0.1", 0, shutdown_seconds=0.1) as (host, port),
+        ClientSession() as http,
+    ):
+        yield Client(http, f"http://{host}:{port}", server.token)
 
 
 @dataclass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 from collections.abc import AsyncGenerator
@@ -33,11 +34,18 @@ _processes.set_forkserver_preload([__name__])
 class Program:
     """A server that can be killed and started again on its port."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, files: int | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self._arguments = (str(folder / "sessions.db"), self.port, kind)
+        self._arguments = (str(folder / "sessions.db"), self.port, kind, files)
         self._process: BaseProcess | None = None
+
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process is not None
+        assert self._process.pid is not None
+        return self._process.pid
 
     async def start(self) -> None:
         """Start it, and wait until it listens."""
@@ -72,9 +80,9 @@ async def _wait_until_readable(descriptor: int) -> None:
 
 
 @asynccontextmanager
-async def run_program(folder: Path, kind: str) -> AsyncGenerator[tuple[Program, Client]]:
-    """A server in a process of its own, and a client of it."""
-    program = Program(folder, kind)
+async def run_program(folder: Path, kind: str, **options: int) -> AsyncGenerator[tuple[Program, Client]]:
+    """A server in a process of its own, and a client of it. It may open so many `files`."""
+    program = Program(folder, kind, **options)
     await program.start()
     try:
         async with ClientSession() as http:
@@ -83,8 +91,10 @@ async def run_program(folder: Path, kind: str) -> AsyncGenerator[tuple[Program, 
         await program.end()
 
 
-def run(store: str, port: int, kind: str, tell: Connection[str, Any]) -> None:
+def run(store: str, port: int, kind: str, files: int | None, tell: Connection[str, Any]) -> None:
     """Serve until a signal comes; `tell` gets the URL once it listens."""
+    if files is not None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
     def show(_: Server, url: str) -> None:
         tell.send(url)

@@ -19,6 +19,8 @@ from steersman.server.fronts.openai import chat_route, responses_route
 from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
 from steersman.server.http.api import Api, reply
+from steersman.server.http.bodies import BODY_SECONDS, BODY_TIME
+from steersman.server.http.connections import REQUEST_SECONDS, Connections, listen
 from steersman.server.http.page_files import read_page
 from steersman.server.http.problems import Problem, find_status, make_response
 from steersman.server.http.routes import ROUTES, Respond, describe_api
@@ -34,8 +36,8 @@ GRACE: Final = 30.0
 """Seconds that runs may go on when the server is told to stop."""
 
 _BEAT = 10.0
-# A connection without a complete request for so long is closed: it may only be there to hold it (slowloris).
-_REQUEST_SECONDS = 20.0
+# What is counted for a client that left before it had its answer.
+_LEFT = 499
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -71,6 +73,9 @@ class Server:
         approval_timeout: float | None = None,
         max_body: int = MAX_BODY,
         max_watchers: int = 10_000,
+        max_connections: int | None = None,
+        request_seconds: float = REQUEST_SECONDS,
+        body_seconds: float = BODY_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.token = secrets.token_urlsafe(24) if token is None else token
@@ -79,10 +84,12 @@ class Server:
         where = MemoryStore() if store is None else find_store(store)
         self.sessions = Sessions(agents, where, approval_timeout=approval_timeout)
         self.access = Access(self.token, authenticate=authenticate, hosts=hosts, origins=origins)
+        self.connections = Connections(most=max_connections, request_seconds=request_seconds)
         self.started = clock()
         self._clock = clock
         self._requests: dict[int, int] = {}
         self.app = self._build_app(Api(self.sessions, models=tuple(models), max_watchers=max_watchers), max_body)
+        self.app[BODY_TIME] = body_seconds
 
     async def close(self, grace: float = 0.0) -> None:
         """Stop: no new runs, up to `grace` seconds for those that go on, then they are cut and can be resumed."""
@@ -111,19 +118,26 @@ class Server:
     async def _guard(self, request: web.Request, handler: Respond) -> web.StreamResponse:
         """Check who asks, and answer errors as problems; every response gets the security headers."""
         make = make_error_response if is_openai_request(request) else make_response
+        self.connections.begin(request)
         try:
             response = await self._respond(request, handler)
         except Problem as problem:
             response = make(problem.status, problem.detail, problem.headers)
+            if problem.status == 408:
+                response.force_close()
         except web.HTTPException as error:
             if error.status < 400:
                 raise
             response = make(error.status, error.text or error.reason, _keep_allow(error))
+        except ConnectionResetError:
+            response = web.Response(status=_LEFT)
         except Exception as error:  # noqa: BLE001  # whatever a handler raises, the client gets an answer
             status = find_status(error)
             if status is None:
                 _log.error("%s %s failed: %s", request.method, request.path, describe_exception(error), exc_info=error)
             response = make(status or 500, "The server has a bug; its log says more." if status is None else str(error))
+        finally:
+            self.connections.end(request)
         if not response.prepared:
             response.headers.update(_SECURITY_HEADERS)
         self._requests[response.status] = self._requests.get(response.status, 0) + 1
@@ -193,6 +207,12 @@ class Server:
             f"steersman_runs_waiting {waiting}",
             "# TYPE steersman_watchers gauge",
             f"steersman_watchers {sessions.count_watchers()}",
+            "# TYPE steersman_connections gauge",
+            f"steersman_connections {len(self.connections)}",
+            "# TYPE steersman_connections_cut_total counter",
+            f"steersman_connections_cut_total {self.connections.cut}",
+            "# TYPE steersman_connections_refused_total counter",
+            f"steersman_connections_refused_total {self.connections.refused}",
             "# TYPE steersman_http_requests_total counter",
             *(f'steersman_http_requests_total{{status="{code}"}} {n}' for code, n in sorted(self._requests.items())),
         ]
@@ -208,37 +228,33 @@ async def serve(
     token: str | None = None,
     authenticate: Authenticate | None = None,
     approval_timeout: float | None = None,
+    max_connections: int | None = None,
     grace: float = GRACE,
     started: Callable[[Server, str], object] | None = None,
 ) -> None:
     """Serve agents until SIGTERM, SIGINT or a cancel; `started` gets the server and its URL once it listens."""
     hosts = () if host in ("", "0.0.0.0", "::") else (host,)
     server = Server(
-        agents, store=store, token=token, authenticate=authenticate, hosts=hosts, approval_timeout=approval_timeout
+        agents,
+        store=store,
+        token=token,
+        authenticate=authenticate,
+        hosts=hosts,
+        approval_timeout=approval_timeout,
+        max_connections=max_connections,
     )
-    runner = web.AppRunner(
-        server.app,
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=1.0,
-        keepalive_timeout=_REQUEST_SECONDS,
-    )
-    await runner.setup()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        address = runner.addresses[0]
-        (started or _print_url)(server, f"http://{_format_host(host)}:{address[1]}/?token={server.token}")
-        await stop.wait()
-        await server.close(grace)
-    finally:
+    async with listen(server.app, server.connections, host, port) as address:
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-        await runner.cleanup()
+            loop.add_signal_handler(number, stop.set)
+        try:
+            (started or _print_url)(server, f"http://{_format_host(host)}:{address[1]}/?token={server.token}")
+            await stop.wait()
+            await server.close(grace)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
 
 
 def find_store(where: Store | str | os.PathLike[str]) -> Store:

@@ -104,10 +104,7 @@ class Api:
         response = web.StreamResponse(headers={**_SSE, "Steersman-Position": str(hub.position)})
         with watch:
             await response.prepare(request)
-            try:
-                await _send_events(response, watch, hub)
-            except ConnectionResetError:
-                pass  # the watcher left
+            await _send_events(response, watch, hub)
         return response
 
     # Acting on a session

@@ -16,6 +16,8 @@ BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 Content = str | list[dict[str, Any]]
 BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive."""
+BODY_TIME: Final = web.AppKey("body_time", float)
+"""The same for one application."""
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,11 +102,7 @@ class Configure(_Body, frozen=True):
 
 async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
     """The body of a request; raises a problem if it is malformed."""
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            data = await request.read()
-    except TimeoutError as error:
-        raise Problem(408, f"The body did not arrive within {BODY_SECONDS:g} seconds.") from error
+    data = await read_bytes(request)
     if not data:
         data = b"{}"
     elif request.content_type != "application/json":
@@ -115,3 +113,13 @@ async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
         raise Problem(422, f"The body is not as expected: {error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"The body is no valid JSON: {error}.") from error
+
+
+async def read_bytes(request: web.Request) -> bytes:
+    """The bytes of a body; raises a problem if they take too long."""
+    seconds = request.app.get(BODY_TIME, BODY_SECONDS)
+    try:
+        async with asyncio.timeout(seconds):
+            return await request.read()
+    except TimeoutError as error:
+        raise Problem(408, f"The body did not arrive within {seconds:g} seconds.") from error
