@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.server.kit import Event, Gate, check_order, make_agent, sort_key
 
-from steersman.server.hub import Hub, Item
+from steersman.server.hub import STORE_BYTES, Hub, Item
 from steersman.server.live import LiveSession
 from steersman.server.position import Position, parse_position
 from steersman.server.sessions import Sessions
@@ -181,6 +181,23 @@ async def test_a_watcher_that_is_behind_gets_joined_deltas() -> None:
         for _, event in read_items(found):
             screen.show(event)
         assert screen.complete == [LONG]
+
+
+async def test_a_watcher_reads_so_many_bytes_of_the_log_at_once() -> None:
+    """S4: memory per watcher is bounded, also where the records are large; all of them come."""
+    size = STORE_BYTES // 4
+    async with open_live(make_agent(*["x" * size] * 8), ring_bytes=1_000) as live:
+        for _ in range(8):
+            await live.prompt(user_message("Go on."))
+            await live.wait_until_idle()
+        await live.session.save()
+        found: list[int] = []
+        with Watch(live.hub) as watch:
+            while watch.position.record < live.hub.last_record:
+                items = await watch.read()
+                assert sum(len(item.data) for item in items) < STORE_BYTES + 2 * size
+                found += [item.position.record for item in items if item.is_record]
+    assert found == list(range(1, live.hub.last_record + 1))
 
 
 async def test_a_position_past_the_end_is_refused() -> None:

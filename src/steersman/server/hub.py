@@ -27,8 +27,10 @@ RING_BYTES: Final = 4 << 20
 """The most bytes of recent events that a hub keeps while a run goes on."""
 IDLE_BYTES: Final = 256 << 10
 """The same between runs."""
-STORE_BATCH: Final = 500
+STORE_BATCH: Final = 2_000
 """The most records that are read from a store at once."""
+STORE_BYTES: Final = 1 << 20
+"""About the most bytes that are read from a store at once: a watcher that never reads holds so many."""
 
 _ITEM_OVERHEAD = 200
 
@@ -217,7 +219,14 @@ class Hub:
             handle = self.store.open(self.session_id, write=False)
         except SessionError:
             return ()  # it was deleted meanwhile
+        found: list[tuple[int, bytes]] = []
+        size = 0
         try:
-            return list(islice(handle.lines(after), most))
+            for seq, line in islice(handle.lines(after), most):
+                found.append((seq, line))
+                size += len(line)
+                if size >= STORE_BYTES:
+                    break
         finally:
             handle.close()
+        return found

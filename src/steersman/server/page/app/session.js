@@ -99,12 +99,14 @@ export class Session {
   }
 
   take(events) {
+    const { isLoaded } = this;
     for (const [position, event] of events) this.log.add(position, event);
     this.tail?.push(...events);
     for (const [key, sent] of this.sending)
       if (sent.isDone || this.log.heardKeys.has(key) || this.isInBranch(sent)) this.sending.delete(key);
     this.checkLoaded();
     if (
+      isLoaded &&
       events.some(
         ([, event]) =>
           event.type === "agent_start" || event.type === "agent_end" || event.type === "approval_requested",
