@@ -89,20 +89,21 @@ async def gone(mark: str) -> tuple[list[str], list[str]]:
 
     Without a supervisor, so that nothing can become a zombie between this look and the next.
     """
-    await _wait(lambda: not supervisors() and not marked(mark) and not zombies(), DEADLINE)
+    await happens(lambda: not supervisors() and not marked(mark) and not zombies(), DEADLINE)
     return marked(mark), zombies()
 
 
 async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     """Wait for something that happens in another process."""
-    await _wait(condition, seconds)
-    assert condition(), "It did not happen."
+    assert await happens(condition, seconds), "It did not happen."
 
 
-async def _wait(condition: Callable[[], Any], seconds: float) -> None:
+async def happens(condition: Callable[[], Any], seconds: float = 10.0) -> bool:
+    """Wait for something that happens in another process; whether it did."""
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:  # noqa: ASYNC110  # another process does not set our events
         await asyncio.sleep(0.005)
+    return bool(condition())
 
 
 def _bytes(path: str) -> bytes:

@@ -6,6 +6,7 @@ import gc
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -206,6 +207,15 @@ async def test_the_file_is_private_and_goes_with_the_tool(tmp_path: Path) -> Non
     del bash
     gc.collect()
     assert not files[0].parent.parent.exists()
+
+
+@real_time
+async def test_folders_of_dead_programs_are_removed_before_the_command_begins(tmp_path: Path) -> None:
+    """failures.md F8: it may take long, and meanwhile no output would be read and no timeout would be enforced."""
+    stale = Path(tempfile.mkdtemp(prefix="steersman-"))
+    (stale / "lock").touch()
+    output = await run(bash_tool(tmp_path, sandbox="off"), f"[ -e {stale} ] && echo still there; seq 1 100000")
+    assert text(output).startswith("1\n2\n")
 
 
 @real_time

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.timing import ample
-from tests.tools.builtin.shells import gone, marked, new_mark, run, text, until, zombies
+from tests.tools.builtin.shells import gone, happens, marked, new_mark, run, text, until, zombies
 
 from steersman import Agent, Tool
 from steersman.testing import ScriptedModel, answer, call
@@ -131,13 +131,14 @@ async def test_after_an_abort_nothing_is_left(make_bash: MakeBash, name: str) ->
     command = STUBBORN[name].replace("MARK", mark)
     agent = Agent(ScriptedModel(answer(call("bash", command=command)), "Done.").model, tools=[make_bash(mark)])
     stream = agent.prompt("Go.")
-    aborted = 0.0
+    aborted, runs = 0.0, False
     async for event in stream:
         if isinstance(event, ToolExecutionUpdate) and not aborted:
-            await until(lambda: marked(mark), 60)  # in the midst of an exec a process shows no mark
+            runs = await happens(lambda: marked(mark))  # in the midst of an exec a process shows no mark
             aborted = time.monotonic()
             agent.abort()
     result = await stream
+    assert runs, result.messages
     assert result.end_reason == "aborted"
     assert await gone(mark) == NOTHING_LEFT
     assert aborted

@@ -265,13 +265,16 @@ class _Shell:
     def _find_paths(
         self, sandbox: Confinement, scratch: list[str], environment: dict[str, str], before: set[str]
     ) -> SandboxPaths:
+        # Made before the command begins: the folders of dead programs are removed with it, which may take long, and
+        # the thread that reads the output must not do that.
+        readable = self._list_readable()
         if sandbox.kind == "off":
             return SandboxPaths((), ())
         return find_sandbox_paths(
             self.root,
             scratch,
             environment,
-            readable=self._list_readable(),
+            readable=readable,
             writable=self.writable,
             git=self.git,
             nested=select_nested(self.root, before, self.git),
