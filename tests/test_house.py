@@ -364,7 +364,7 @@ def test_a_term_of_art_finds_its_code(term: str) -> None:
 SIBLINGS = {
     "server": {"front"},
     "provider": {"chunks", "decode", "encode", "errors", "events", "schema", "wire"},
-    "session": {"store", "tables"},
+    "session": {"handle", "queue", "store", "tables"},
     "testing": {"messages", "request", "server"},
 }
 

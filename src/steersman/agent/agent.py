@@ -277,7 +277,10 @@ class Agent(AgentSettings, Generic[OutputT]):
         if context.parent_loop_id is None and type(start.continuation_kind) is not Initial:
             # A continuation and a branch go on from the run that the last entry of their log belongs to.
             context.parent_loop_id = context.log.find_loop()
-        journal = None if self._session_link is None else self._session_link.begin(self.config, tools.values())
+        link = self._session_link
+        if link is not None and link.is_abort_due(start.continuation_kind):
+            token.cancel()
+        journal = None if link is None else link.begin(self.config, tools.values())
         self._token, self._channel = token, channel
         if self._output is not None:
             self._output.reset()

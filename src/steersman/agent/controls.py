@@ -199,6 +199,13 @@ class AgentControls:
         if self.context.running:
             raise AgentBusy("The agent is running. Use steer() or follow_up(), or wait: await agent.wait_for_idle().")
 
+    def _cancel_run(self, reason: str) -> bool:
+        """Interrupt the run for a reason; returns whether there is one."""
+        token = self._token
+        if token is not None:
+            token.cancel(reason)
+        return token is not None
+
     def _has_run(self) -> bool:
         return self._token is not None
 

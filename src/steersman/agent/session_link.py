@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from steersman.context.context import AgentContext
 from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, QueuedMessage, Receipt
+from steersman.loop.questions import Answer, Questions
 from steersman.provider.models.registry import find_known_keys
+from steersman.session.stores.store import SessionTaken
 from steersman.tools.tool import Tool
+from steersman.types.continuation import ContinuationKind, Default
 from steersman.types.errors import AgentBusy, SteersmanError
 from steersman.types.guards import is_instance
 from steersman.types.journal import Journal
+from steersman.types.messages import UserMessage, require_content
 from steersman.types.model import Model
 
 if TYPE_CHECKING:
+    from steersman.session.orders import Order
     from steersman.session.session import Session
 
 
 class SessionLink:
     """The session of an agent. The agent continues its conversation; a session belongs to one agent at a time."""
 
-    __slots__ = ("__weakref__", "_closed", "_context", "_dispatcher", "_inbox", "_opened", "_subscription", "session")
+    __slots__ = (
+        "__weakref__", "_cancel", "_closed", "_context", "_dispatcher", "_inbox", "_opened", "_questions",
+        "_subscription", "session",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -34,6 +43,8 @@ class SessionLink:
         inbox: Inbox,
         dispatcher: Dispatcher,
         config: AgentLoopConfig,
+        questions: Questions,
+        cancel: WeakMethod[Callable[[str], bool]],
     ) -> None:
         from steersman.session.session import Session
 
@@ -43,6 +54,8 @@ class SessionLink:
         self._context = context
         self._inbox = inbox
         self._dispatcher = dispatcher
+        self._questions = questions
+        self._cancel = cancel
         self._opened = self.session is not where
         self._closed = False
         try:
@@ -52,6 +65,10 @@ class SessionLink:
                 self.session.close()
             raise
         self._subscription = dispatcher.subscribe(self.session.recorder.record_event)
+
+    def is_abort_due(self, kind: ContinuationKind | None) -> bool:
+        """Whether a run of this kind is to be aborted at once: it goes on with one that was aborted after a crash."""
+        return type(kind) is Default and self.session.listening.abort_due
 
     def begin(self, config: AgentLoopConfig, tools: Iterable[Tool]) -> Journal:
         """Prepare the session for a run: move it to the current log, and redact every key that the run may use."""
@@ -81,6 +98,8 @@ class SessionLink:
         """Raise `SteersmanError` if the session is closed."""
         if self._closed or self.session.closed:
             raise SteersmanError("The session of this agent is closed. Make another agent with it, or without one.")
+        if self.session.taken is not None:
+            raise SessionTaken(self.session.taken)
 
     def close(self, *, running: bool = False) -> None:
         """Release the session, and close it if the agent opened it; `AgentBusy` during a run, unless `running`."""
@@ -123,6 +142,37 @@ class SessionLink:
             {key: Receipt(message, "delivered") for key, message in session.delivered_keys.items()},
         )
         self._inbox.listener = session.recorder
+        for order in session.listening.answers:
+            self._answer(order)
+        session.listening.start(self._hear, self._end_run)
+
+    def _hear(self, order: Order) -> None:
+        """Do what another process has queued, in any thread."""
+        recorder = self.session.recorder
+        if order.kind == "steering" or order.kind == "follow_up":
+            kind, message = order.kind, require_content(order.message or UserMessage())
+            recorder.accept_order(
+                order, lambda: self._inbox.add(kind, message, mode=order.mode, key=order.key, id=order.id)
+            )
+        else:
+            recorder.record_order(order)
+        if order.kind == "abort" and not self._cancel_run("aborted"):
+            self.session.listening.note_abort()
+        elif order.kind in ("approve", "deny"):
+            self._answer(order)
+
+    def _answer(self, order: Order) -> None:
+        decision = "approved" if order.kind == "approve" else "denied"
+        answer = Answer(decision, order.by, order.reason, order.remember)
+        self._questions.answer_or_keep(order.approval_id, answer)
+
+    def _end_run(self, reason: str) -> None:
+        self._cancel_run(reason)
+
+    def _cancel_run(self, reason: str) -> bool:
+        """Cancel the run, if there is one; returns whether there is."""
+        cancel = self._cancel()
+        return cancel is not None and cancel(reason)
 
     def add_keys(self, config: AgentLoopConfig) -> None:
         """Redact all keys that a run may use. Called before each run, because the environment may change."""

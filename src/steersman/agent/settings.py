@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
+from weakref import WeakMethod
 
 from steersman.agent.controls import AgentControls
 from steersman.agent.options import (
@@ -192,7 +193,10 @@ class AgentSettings(AgentControls):
             old.detach()
             self._session_link = None
         if session is not None:
-            self._session_link = SessionLink(session, context, self.inbox, self.dispatcher, self.config)
+            cancel = WeakMethod(self._cancel_run)
+            self._session_link = SessionLink(
+                session, context, self.inbox, self.dispatcher, self.config, self.questions, cancel
+            )
 
 
 def check_system_prompt(value: object) -> None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 DEADLINE = "deadline"
 """The cancel reason of a run that took too long."""
 
+ABORTED = "aborted"
+"""The usual cancel reason; any other one is told as the detail of the end."""
+
 # A cancelled task has this many seconds to clean up before it is cancelled again. After this many attempts `give_up` is
 # called; without one, the attempts go on.
 _AGAIN = 1.0
@@ -67,16 +70,22 @@ class Ending:
             self.reason = reason
             self.detail = detail
 
-    def prefer_abort(self) -> None:
+    def prefer_abort(self, token: CancelToken) -> None:
         """Replace the reason by an abort that came while the run was ending; a veto and a rejection stay."""
         if self.reason not in ("vetoed", "rejected", "aborted"):
             self.reason = "aborted"
-            self.detail = f"operation aborted ({self.detail})" if self.detail else "operation aborted"
+            why = describe_abort(token)
+            self.detail = f"{why} ({self.detail})" if self.detail else why
 
     def fail_after_end(self, detail: str) -> None:
         """Make a run that ended well a failed one, because `after_loop` raised; any other reason stays."""
         if self.reason == "done":
             self.reason, self.detail, self.error = "error", detail, None
+
+
+def describe_abort(token: CancelToken) -> str:
+    """Why a run was aborted: the reason of the token, unless it is the usual one."""
+    return "operation aborted" if token.reason in (None, ABORTED) else token.reason
 
 
 class CancelWatch:

@@ -101,6 +101,10 @@ class Question:
             level.run.host.questions.open[self.id] = self
         for level in self._levels:
             level.run.emit(ApprovalRequested, **self._fields, parent_tool_call_id=self._find_parent_call(level))
+        for level in self._levels:
+            early = level.run.host.questions.early.pop(self.id, None)
+            if early is not None:
+                self.decide(early)
 
     def decide(self, answer: Answer) -> bool:
         """Answer, unless there is an answer already; returns whether this one counts. Safe from other threads."""
@@ -158,11 +162,13 @@ class Question:
 class Questions:
     """The open questions of an agent, by their ids."""
 
-    __slots__ = ("_resolved", "open", "recovered")
+    __slots__ = ("_resolved", "early", "open", "recovered")
 
     def __init__(self) -> None:
         self.open: dict[str, Question] = {}
         self._resolved: deque[str] = deque(maxlen=_REMEMBERED_IDS)
+        # Answers to questions that are yet to be asked again after a crash.
+        self.early: dict[str, Answer] = {}
         # By call id: the questions that were open when another program ended, while their calls are settled.
         self.recovered: Mapping[str, OpenQuestion] = {}
 
@@ -182,6 +188,18 @@ class Questions:
             f"This agent has asked no question with the id {approval_id!r}. "
             "Take approval_id from an approval_requested event, or from agent.open_approvals."
         )
+
+    def answer_or_keep(self, approval_id: str, answer: Answer) -> None:
+        """Answer a question, or keep the answer until it is asked: a crash may have cut it off. For any thread."""
+        if approval_id in tuple(self._resolved):
+            return
+        self.early[approval_id] = answer
+        while len(self.early) > _REMEMBERED_IDS:
+            del self.early[next(iter(self.early))]
+        # Only now: a question that is opened meanwhile finds the answer itself.
+        if (question := self.open.get(approval_id)) is not None:
+            self.early.pop(approval_id, None)
+            question.decide(answer)
 
     def remove(self, approval_id: str) -> None:
         """A question is resolved: its id is known for a while, so that a second answer is no error."""

@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr, replace
 
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig
-from steersman.loop.ending import DEADLINE, CancelWatch, Ending, Phase
+from steersman.loop.ending import DEADLINE, CancelWatch, Ending, Phase, describe_abort
 from steersman.loop.inbox import QueuedMessage
 from steersman.policy.hooks import Decision, Guards, PolicyView, join_guards
 from steersman.policy.limits import ExecutionTracker
@@ -292,7 +292,7 @@ class Run:
         if token.reason == DEADLINE:
             ending.finish("limit", self.tracker.describe_deadline_stop())
         else:
-            ending.finish("aborted", "operation aborted")
+            ending.finish("aborted", describe_abort(token))
 
     def check_cancelled(self) -> bool:
         """Whether the run was cancelled; if so, this is why it ends."""

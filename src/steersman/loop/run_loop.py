@@ -189,7 +189,7 @@ def _end(run: Run) -> None:
     run.inbox.close()
     ending.finish("done")
     if run.token.reason not in (None, DEADLINE):
-        ending.prefer_abort()
+        ending.prefer_abort(run.token)
     ending.is_closing = True
     run.emit(AgentEnd, messages=run.new_messages, usage=run.usage, end_reason=ending.reason, detail=ending.detail)
     ending.phase = Phase.ENDED
@@ -234,7 +234,7 @@ async def _call_after_loop(run: Run) -> None:
     except asyncio.CancelledError:
         run.interrupt()
     if not was_cancelled and run.token.reason not in (None, DEADLINE):
-        ending.prefer_abort()
+        ending.prefer_abort(run.token)
 
 
 def _cancel_abandoned(run: Run) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record
-from steersman.session.stores.store import Handle, Problem
+from steersman.session.stores.store import Handle, Problem, SharedHandle
 
 _log = logging.getLogger("steersman.server")
 
@@ -28,6 +28,11 @@ class WatchedHandle:
         return self._handle.problems
 
     @property
+    def epoch(self) -> int:
+        """The number of this owner."""
+        return self._handle.epoch if isinstance(self._handle, SharedHandle) else 0
+
+    @property
     def last_seq(self) -> int:
         """The number of the last record."""
         return self._handle.last_seq
@@ -44,6 +49,14 @@ class WatchedHandle:
         """The encoded records after a number."""
         return self._handle.lines(after)
 
+    def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
+        """What waits in the queue after a number."""
+        return self._handle.read_queue(after) if isinstance(self._handle, SharedHandle) else ()
+
+    def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
+        """Call `wake` when something may have been queued."""
+        return self._handle.watch_queue(wake) if isinstance(self._handle, SharedHandle) else _ignore
+
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""
         self._handle.set_title(title)
@@ -51,3 +64,7 @@ class WatchedHandle:
     def close(self) -> None:
         """Close the session."""
         self._handle.close()
+
+
+def _ignore() -> None:
+    """There is nothing to end."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
+    from steersman.session.orders import Order
     from steersman.session.records import FORMAT, Record
     from steersman.session.session import Session
+    from steersman.session.session_queue import Queued, SessionQueue
     from steersman.session.stores.jsonl import export_jsonl, import_jsonl
     from steersman.session.stores.memory import MemoryStore
     from steersman.session.stores.postgres.store import PostgresStore
@@ -20,11 +22,15 @@ if TYPE_CHECKING:
         Handle,
         NewerFormat,
         Problem,
+        Queue,
         SessionBusy,
         SessionDamaged,
         SessionError,
         SessionExists,
         SessionNotFound,
+        SessionTaken,
+        SharedHandle,
+        SharedStore,
         Store,
         StoreFailed,
         Summary,
@@ -34,15 +40,17 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
+        "orders": "Order",
         "records": "FORMAT Record",
         "session": "Session",
+        "session_queue": "Queued SessionQueue",
         "stores.jsonl": "export_jsonl import_jsonl",
         "stores.memory": "MemoryStore",
         "stores.postgres.store": "PostgresStore",
         "stores.sqlite.store": "SqliteStore",
         "stores.store": (
-            "Handle NewerFormat Problem SessionBusy SessionDamaged SessionError SessionExists "
-            "SessionNotFound Store StoreFailed Summary"
+            "Handle NewerFormat Problem Queue SessionBusy SessionDamaged SessionError SessionExists "
+            "SessionNotFound SessionTaken SharedHandle SharedStore Store StoreFailed Summary"
         ),
         "tree": "Branch Difference",
     },
@@ -55,8 +63,11 @@ __all__ = [
     "Handle",
     "MemoryStore",
     "NewerFormat",
+    "Order",
     "PostgresStore",
     "Problem",
+    "Queue",
+    "Queued",
     "Record",
     "Session",
     "SessionBusy",
@@ -64,6 +75,10 @@ __all__ = [
     "SessionError",
     "SessionExists",
     "SessionNotFound",
+    "SessionQueue",
+    "SessionTaken",
+    "SharedHandle",
+    "SharedStore",
     "SqliteStore",
     "Store",
     "StoreFailed",

@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 
+from steersman.session.orders import Order, find_answer
 from steersman.session.records import TREE, Payload
 from steersman.session.tree import Node, Tree
 
@@ -48,6 +49,11 @@ class Index:
         self.agent_id: str | None = None
         self.loop_id: str | None = None
         self.running = False
+        # Whether the last run was cut off by a crash, and whether it was to be aborted.
+        self.unfinished = False
+        self.abort_due = False
+        # The orders that answer questions which are not resolved yet, by the ids of the questions.
+        self.answers: dict[str, Order] = {}
         self.problems: list[str] = []
         self.importing: str | None = None
         self._last: _Head | None = None
@@ -63,6 +69,7 @@ class Index:
         if self.importing is not None:
             self.problems.append("The import was not finished: what follows in its file is not here. Import it again.")
             self.mark_as_foreign()
+        self.unfinished = self.running
         self.running = False
         self._last = None
 
@@ -79,11 +86,12 @@ class Index:
         kind = fields.get("continuation_kind")
         tag = _get_text(cast(Payload, kind), "tag") if isinstance(kind, dict) else None
         self.running = True
+        self.unfinished = self.abort_due = False
         self.agent_id, self.loop_id, self._tag = agent_id, loop_id, tag
 
     def end_run(self) -> None:
         """Note the end of a run, or that what follows is not part of it."""
-        self.running = False
+        self.running = self.abort_due = False
         self._tag = None
 
     def set_label(self, target: str, text: str | None) -> None:
@@ -109,6 +117,7 @@ class Index:
     def mark_as_foreign(self) -> None:
         """Mark everything so far as imported: its open tool calls and queued messages are not acted on here."""
         self.end_run()
+        self.answers.clear()
         nodes = self.tree.nodes
         nodes.update({id: msgspec.structs.replace(node, own=False) for id, node in nodes.items() if node.own})
         if self.waiting:
@@ -120,7 +129,8 @@ class Index:
             self._add_entry(head)
             return
         read = _READERS.get(head.type)
-        if read is not None:
+        # Most events are of no use here, and need not be decoded.
+        if read is not None and (self.answers or head.type != "event"):
             read(self, head.id, _payloads.decode(head.payload))
 
     def _add_entry(self, head: _Head) -> None:
@@ -198,6 +208,18 @@ def _read_return(index: Index, _: str, fields: Payload) -> None:
     index.waiting.pop(fields["queue_id"], None)
 
 
+def _read_order(index: Index, _: str, fields: Payload) -> None:
+    if fields.get("kind") == "abort":
+        index.abort_due = index.running
+    elif (answer := find_answer(fields)) is not None:
+        index.answers[answer.approval_id] = answer
+
+
+def _read_event(index: Index, _: str, fields: Payload) -> None:
+    if fields.get("type") == "approval_resolved":
+        index.answers.pop(str(fields.get("approval_id")), None)
+
+
 _READERS: dict[str, Callable[[Index, str, Payload], None]] = {
     "session": _read_session,
     "imported": _read_import_end,
@@ -208,4 +230,6 @@ _READERS: dict[str, Callable[[Index, str, Payload], None]] = {
     "accepted": _read_accepted_message,
     "delivered": _read_delivery,
     "returned": _read_return,
+    "order": _read_order,
+    "event": _read_event,
 }

@@ -2,7 +2,8 @@
 
 Adding a record never waits and never raises. Records that the store refuses stay in memory, in order and with their
 numbers; each save tries them again, and so does the thread from time to time. Until they are saved `degraded` says why,
-and a save that waits for them returns. A forked child adds nothing to its parent's session.
+and a save that waits for them returns. Once another writer has taken the session over, nothing more is tried. A forked
+child adds nothing to its parent's session.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
 from steersman.session.records import Payload, Record, encode
-from steersman.session.stores.store import Handle, SessionError
+from steersman.session.stores.store import Handle, SessionError, SessionTaken
 from steersman.types.errors import describe_exception
 from steersman.types.ids import new_id
 
@@ -53,10 +54,14 @@ class JournalWriter:
     ) -> None:
         self.handle = handle
         self.degraded: str | None = None
+        self.taken: str | None = None
+        """Why nothing more is written: another writer has taken the session over."""
+        self.on_taken: Callable[[str], None] | None = None
         self._lag = lag
         self._retry = retry
         self._idle = idle
         self._clock = clock
+        self._giving_up = threading.Lock()
         self._changed = threading.Condition()
         self._seq = self._last_saved = handle.last_seq
         self._pending: list[Record] = []
@@ -134,6 +139,21 @@ class JournalWriter:
         for record in pending:
             if record.seq > after:
                 yield record.seq, encode(record)
+
+    def give_up(self, error: SessionTaken) -> None:
+        """Write nothing more: another writer has taken the session over. Tells `on_taken`, once, in this thread."""
+        with self._giving_up:
+            if self.taken is not None:
+                return
+            self.taken = text = str(error)
+            _log.error("%s", text)
+            # First: a save that returns because of this must find the run cancelled, or a tool would start.
+            if self.on_taken is not None:
+                self.on_taken(text)
+            with self._changed:
+                self._closing = self.degraded = text
+                self._last_try = True
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Write what is left and close the session; what the store still refuses is reported in the log."""
@@ -213,6 +233,9 @@ class JournalWriter:
         try:
             with self.at_work:
                 self.handle.append(group)
+        except SessionTaken as error:
+            self.give_up(error)  # before those that wait learn it: a tool must not start
+            return str(error)
         except SessionError as error:
             return str(error)
         except BaseException as error:  # noqa: BLE001  # whatever a store raises, the records stay in memory and the run goes on
@@ -255,11 +278,11 @@ class JournalWriter:
             if refused is None:
                 del self._pending[: len(group)]
                 self._last_saved = group[-1].seq
-                self._last_try = False
+                self._last_try = self.taken is not None
                 self._due = 0.0
-                if self.degraded is not None:
+                if self.degraded is not None and self.taken is None:
                     _log.warning("Session %r is saved again.", self.handle.session_id)
-                self.degraded = None
+                self.degraded = self.taken
                 due = [tell for seq, tell in self._waiting if seq <= self._last_saved]
                 self._waiting = [item for item in self._waiting if item[0] > self._last_saved]
             else:

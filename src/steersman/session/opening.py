@@ -6,7 +6,7 @@ import os
 from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from steersman.session.stores.store import Handle, SessionBusy, SessionExists, SessionNotFound, Store
+from steersman.session.stores.store import Handle, SessionBusy, SessionExists, SessionNotFound, SharedStore, Store
 from steersman.types.ids import new_id
 
 Where: TypeAlias = "str | os.PathLike[str] | Store"
@@ -32,6 +32,15 @@ def open_store(where: Where) -> Store:
 def create_handle(store: Store, session_id: str | None) -> Handle:
     """The handle of a new session."""
     return store.create(new_id("session") if session_id is None else session_id)
+
+
+def take_over_handle(store: Store, session_id: str | None) -> Handle:
+    """The handle of an existing session, also if another one writes to it."""
+    if session_id is None:
+        raise ValueError("A session is taken over by its id: Session.open(where, id, take_over=True).")
+    if not isinstance(store, SharedStore):
+        raise TypeError(f"A session of this store cannot be taken over: {store!r} has no take_over().")
+    return store.take_over(session_id)
 
 
 def open_handle(store: Store, session_id: str, *, write: bool = True) -> Handle:

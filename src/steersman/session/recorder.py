@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from steersman.context.entries import Entry, MessageEntry
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter
+from steersman.session.orders import Order
 from steersman.session.records import Payload, Record, encode_entry, redact_values, to_json_value
 from steersman.session.tree import Node
 from steersman.types.content import ToolCall
@@ -145,6 +146,8 @@ class Recorder:
         self._keys: set[str] = set()
         self._run_keys: Set[str] = frozenset()
         self._delivering: QueuedMessage | None = None
+        # By the ids of messages that other processes have queued: their numbers, until they are accepted.
+        self._arriving: dict[str, int] = {}
 
     @property
     def degraded(self) -> str | None:
@@ -206,9 +209,27 @@ class Recorder:
 
     def on_accept(self, item: QueuedMessage, /) -> None:
         """Record that a message was queued."""
-        payload = {"kind": item.kind, "message": to_json_value(item.message), "mode": item.mode, "key": item.key}
+        payload: Payload = {
+            "kind": item.kind,
+            "message": to_json_value(item.message),
+            "mode": item.mode,
+            "key": item.key,
+        }
+        if self._arriving and (number := self._arriving.pop(item.id, None)) is not None:
+            payload["number"] = number  # what takes it out of the store's queue
         self.index.waiting[item.id] = payload
         self.add("accepted", payload, id=item.id)
+
+    def accept_order(self, order: Order, queue: Callable[[], object]) -> None:
+        """Record that the message of an order was accepted when `queue` queues it; one with a known key it does not."""
+        self._arriving[order.id] = order.number
+        queue()
+        if self._arriving.pop(order.id, None) is not None:
+            self.record_order(order)
+
+    def record_order(self, order: Order) -> None:
+        """Record that an order was heard, which has no other record."""
+        self.add("order", order.describe())
 
     def on_delivery_start(self, item: QueuedMessage, /) -> None:
         """Note the queued message whose entry comes next."""

@@ -21,6 +21,9 @@ FORMAT: Final = "1.0"
 TREE: Final = frozenset(("message", "compaction", "prun", "undo"))
 """The types of records that are nodes of the conversation's tree."""
 
+FROM_QUEUE: Final = frozenset(("accepted", "order"))
+"""The types of records that may hold the number of what other processes have queued."""
+
 Payload: TypeAlias = dict[str, Any]
 
 

@@ -18,6 +18,7 @@ from steersman.context.repair import Recovery
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter, close_in_thread
+from steersman.session.listening import Listening
 from steersman.session.opening import (
     Where,
     create_handle,
@@ -25,6 +26,7 @@ from steersman.session.opening import (
     open_last,
     open_or_create,
     open_store,
+    take_over_handle,
     writers,
 )
 from steersman.session.recorder import Recorder
@@ -35,6 +37,7 @@ from steersman.session.stores.store import (
     Problem,
     SessionBusy,
     SessionError,
+    SharedHandle,
     Store,
     Summary,
     check_format,
@@ -64,6 +67,7 @@ class Session:
         self._found.extend(Problem("", text) for text in self._index.problems)
         self.recorder = Recorder(JournalWriter(handle) if handle.writable else None, self._index)
         self.recorder.add_keys(find_known_keys())
+        self.listening = Listening(handle, self.recorder.journal, self._index, self._found.append)
         # Not of this object: a log alone goes on writing, and every recorder holds the index.
         self._finalizer = finalize(self._index, close_in_thread, self.recorder.journal or handle)
         self._finalizer.atexit = False  # journals have an exit function of their own
@@ -79,12 +83,17 @@ class Session:
         return cls(create_handle(store, id))._register_writer(store)
 
     @classmethod
-    def open(cls, where: Where, id: str | None = None, *, write: bool = True, create: bool = False) -> Self:
+    def open(
+        cls, where: Where, id: str | None = None, *, write: bool = True, create: bool = False, take_over: bool = False
+    ) -> Self:
         """An existing session: the one with this id, or the one used last. With `create`, a new one if there is none.
 
         If two programs do this at once, one creates the session, and the other opens it or raises `SessionBusy`.
+        `take_over` opens it although another one writes to it: the store refuses whatever that one still writes.
         """
         store = open_store(where)
+        if take_over:
+            return cls(take_over_handle(store, id))._register_writer(store)
         if create:
             if not write:
                 raise ValueError("A session that is opened with write=False cannot be created: leave one of them out.")
@@ -160,6 +169,16 @@ class Session:
     def degraded(self) -> str | None:
         """Why the latest records are only in memory; `None` when they are saved."""
         return self.recorder.degraded
+
+    @property
+    def taken(self) -> str | None:
+        """Why nothing more is written: another writer has taken the session over. `None` while this is the owner."""
+        return None if self.recorder.journal is None else self.recorder.journal.taken
+
+    @property
+    def epoch(self) -> int:
+        """The number of this owner of the session: one that takes it over has a higher one."""
+        return self._handle.epoch if isinstance(self._handle, SharedHandle) else 0
 
     @property
     def log(self) -> Log:
@@ -304,6 +323,7 @@ class Session:
     def release(self) -> None:
         """Free the session for another agent."""
         self._owner = None
+        self.listening.stop()
 
     # Internals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.store import (
@@ -15,8 +15,10 @@ from steersman.session.stores.store import (
     Summary,
     check_sequence,
     check_session_id,
+    find_queue_numbers,
     make_busy_error,
     make_read_only_error,
+    make_taken_error,
 )
 from steersman.types.content import replace_lone_surrogates
 
@@ -31,6 +33,15 @@ class _StoredSession:
         self.title = ""
         self.created = self.updated = time.time()
         self.writer: MemoryHandle | None = None
+        self.epoch = 0
+        self.keys: dict[str, int] = {}
+        self.queue: dict[int, bytes] = {}
+        self.wakes: dict[Callable[[], None], MemoryHandle] = {}
+
+    def wake(self) -> None:
+        """Wake all that watch the queue; not under the lock, since they read the queue."""
+        for wake in list(self.wakes):
+            wake()
 
 
 class MemoryStore:
@@ -56,6 +67,23 @@ class MemoryStore:
         check_session_id(session_id)
         with self._lock:
             return MemoryHandle(session_id, self._find(session_id), self._lock, write=write)
+
+    def take_over(self, session_id: str, /) -> MemoryHandle:
+        """An existing session, also if another one writes to it."""
+        check_session_id(session_id)
+        with self._lock:
+            kept = self._find(session_id)
+            kept.writer = None
+            kept.epoch += 1
+            handle = MemoryHandle(session_id, kept, self._lock, write=True)
+        kept.wake()
+        return handle
+
+    def open_queue(self, session_id: str, /) -> MemoryQueue:
+        """The queue of an existing session."""
+        check_session_id(session_id)
+        with self._lock:
+            return MemoryQueue(self._find(session_id), self._lock)
 
     def list(self) -> Sequence[Summary]:
         """The sessions, the most recently used first."""
@@ -86,6 +114,7 @@ class MemoryHandle:
         self.session_id = session_id
         self.problems: Sequence[Problem] = ()
         self.writable = write
+        self.epoch = kept.epoch
         self._kept = kept
         self._lock = lock
         self._closed = False
@@ -105,6 +134,8 @@ class MemoryHandle:
             self._check_writer()
             check_sequence(self.session_id, self.last_seq, records)
             self._kept.lines.extend([encode(record) for record in records])
+            for number in find_queue_numbers(records):
+                self._kept.queue.pop(number, None)
             self._kept.title = self._kept.title or make_title(records)
             self._kept.updated = max([self._kept.updated, *(record.time for record in records)])
 
@@ -116,6 +147,17 @@ class MemoryHandle:
                 after += 1
                 yield after, line
 
+    def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
+        """What waits in the queue after a number."""
+        with self._lock:
+            self._check_writer()
+            return [(number, data) for number, data in self._kept.queue.items() if number > after]
+
+    def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
+        """Call `wake` when something was queued, in the thread of the sender."""
+        self._kept.wakes[wake] = self
+        return lambda: self._kept.wakes.pop(wake, None) and None
+
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""
         with self._lock:
@@ -126,14 +168,44 @@ class MemoryHandle:
         """Close the session."""
         with self._lock:
             self._closed = True
+            self._kept.wakes = {wake: handle for wake, handle in self._kept.wakes.items() if handle is not self}
             if self._kept.writer is self:
                 self._kept.writer = None
 
     def _check_writer(self) -> None:
         self._check_open()
+        if self.writable and self._kept.epoch != self.epoch:
+            raise make_taken_error(self.session_id)
         if self._kept.writer is not self:
             raise make_read_only_error(self.session_id)
 
     def _check_open(self) -> None:
         if self._closed:
             raise SessionError(f"The session {self.session_id!r} is closed.")
+
+
+class MemoryQueue:
+    """The queue of a session."""
+
+    def __init__(self, kept: _StoredSession, lock: threading.RLock) -> None:
+        self._kept = kept
+        self._lock = lock
+
+    def add(self, key: str, data: bytes, /) -> tuple[int, bool]:
+        """Queue data under a key; a key is queued once."""
+        kept = self._kept
+        with self._lock:
+            if key in kept.keys:
+                return kept.keys[key], False
+            number = kept.keys[key] = len(kept.keys) + 1
+            kept.queue[number] = data
+        kept.wake()
+        return number, True
+
+    def waiting(self) -> Sequence[tuple[int, bytes]]:
+        """What is not in the log yet."""
+        with self._lock:
+            return list(self._kept.queue.items())
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -7,6 +7,7 @@ saved; if it raises, none of them.
       SessionNotFound   there is no session with this id
       SessionExists     there is already a session with this id
       SessionBusy       another process or object writes to the session
+        SessionTaken    another writer took the session over from this one
       SessionDamaged    what is there cannot be read as a session at all
       NewerFormat       it was written by a newer major version
       StoreFailed       the disk or the database refused it
@@ -14,14 +15,16 @@ saved; if it raises, none of them.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from steersman.session.records import FORMAT, Payload, Record, decode
+from steersman.session.records import FORMAT, FROM_QUEUE, Payload, Record, decode
 from steersman.types.errors import SteersmanError
 
+_log = logging.getLogger("steersman")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -39,6 +42,10 @@ class SessionExists(SessionError):
 
 class SessionBusy(SessionError):
     """Another process or object writes to the session."""
+
+
+class SessionTaken(SessionBusy):
+    """Another writer took the session over from this one, which writes nothing more."""
 
 
 class SessionDamaged(SessionError):
@@ -137,6 +144,77 @@ class Store(Protocol):
         ...
 
 
+class Queue(Protocol):
+    """The queue of a session, for any process: what is added waits until the writer has it in the log."""
+
+    def add(self, key: str, data: bytes, /) -> tuple[int, bool]:
+        """Queue data under a key and wake the writer; its number, and whether it is new: a key is queued once.
+
+        Numbers only rise, and whoever sees one sees all lower ones.
+        """
+        ...
+
+    def waiting(self) -> Sequence[tuple[int, bytes]]:
+        """What is not in the log yet, by number."""
+        ...
+
+    def close(self) -> None:
+        """Close it; closing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class SharedHandle(Handle, Protocol):
+    """One open session into which other processes may queue, and which another writer may take over.
+
+    `append` refuses to write with `SessionTaken` once there is a higher epoch. It removes from the queue, in the same
+    transaction, the numbers that `find_queue_numbers` finds in the records.
+    """
+
+    @property
+    def epoch(self) -> int:
+        """The number of this owner; one that takes the session over has a higher one."""
+        ...
+
+    def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
+        """What waits in the queue after a number, perhaps only the first of it; raises `SessionTaken`."""
+        ...
+
+    def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
+        """Call `wake`, in any thread, when something may have been queued; returns a function that ends this."""
+        ...
+
+
+@runtime_checkable
+class SharedStore(Store, Protocol):
+    """A store whose sessions other processes may queue into and take over."""
+
+    def take_over(self, session_id: str, /) -> SharedHandle:
+        """Open a session for writing although another one may have it open, which writes nothing more."""
+        ...
+
+    def open_queue(self, session_id: str, /) -> Queue:
+        """The queue of an existing session; the session may have a writer or not."""
+        ...
+
+
+def call_wake(wake: Callable[[], None]) -> None:
+    """Call the `wake` of a watched queue; whatever it raises, the thread goes on for the other sessions."""
+    try:
+        wake()
+    except Exception as error:  # noqa: BLE001  # as said above
+        _log.debug("A session that was woken raised %r.", error)
+
+
+def find_queue_numbers(records: Sequence[Record]) -> list[int]:
+    """The numbers of the queued records that these records take over into the log."""
+    return [
+        number
+        for record in records
+        if record.type in FROM_QUEUE and isinstance(number := record.payload.get("number"), int)
+    ]
+
+
 def is_session_id(value: object) -> bool:
     """Whether this can be the id of a session; nothing that a file system could read as a path is one."""
     return isinstance(value, str) and _ID.fullmatch(value) is not None
@@ -179,6 +257,14 @@ def make_busy_error(session_id: str) -> SessionBusy:
     return SessionBusy(
         f"The session {session_id!r} is being written to by another program or object. Wait until it is done, or open "
         "it with write=False."
+    )
+
+
+def make_taken_error(session_id: str) -> SessionTaken:
+    """The error for a writer whose session another one has taken over."""
+    return SessionTaken(
+        f"The session {session_id!r} was taken over by another writer. This one writes nothing more; what it did since "
+        "is not in the log."
     )
 
 

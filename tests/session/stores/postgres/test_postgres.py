@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 import tracemalloc
 from collections.abc import Iterator
@@ -21,7 +22,15 @@ from tests.session.database import Database, Way
 from steersman.session.records import Record
 from steersman.session.stores.postgres.connection import ServerAddress
 from steersman.session.stores.postgres.store import PostgresStore
-from steersman.session.stores.store import Problem, SessionBusy, SessionNotFound, Store, StoreFailed, read_records
+from steersman.session.stores.store import (
+    Problem,
+    SessionBusy,
+    SessionNotFound,
+    SessionTaken,
+    Store,
+    StoreFailed,
+    read_records,
+)
 from steersman.testing.store_checks import StoreCheck, make_record, store_checks
 
 _CANARY = "c4n4ry-of-a-password"
@@ -202,24 +211,23 @@ def test_a_connection_that_was_cut_comes_back(postgres: Database) -> None:
 
 
 def test_a_writer_that_lost_its_place_overwrites_nothing(postgres: Database) -> None:
-    """While another has the lock it is refused, and for good once the other has written."""
+    """durable.md U3: it is refused for good once another has opened the session, whatever that one did."""
     first = postgres.store().create("s")
     first.append(_samples(1, 2))
     postgres.cut()
-    second = postgres.store().open("s")
-    with pytest.raises(SessionBusy, match="is being written to by another program or object"):
-        first.append(_samples(3, 3))
-    with pytest.raises(SessionBusy, match="is being written to by another program or object"):
-        first.set_title("Mine")
-    second.close()
-    first.append(_samples(3, 3))
+    first.append(_samples(3, 3))  # no other one came in between
 
-    postgres.cut()
-    second = postgres.store().open("s")
-    second.append([make_record(4, by="second")])
-    second.close()
-    with pytest.raises(SessionBusy, match="The records from 4 on are its own and were left as they are"):
-        first.append([make_record(4, by="first"), make_record(5, by="first")])
+    for records in ([], [make_record(4, by="second")]):
+        postgres.cut()
+        second = postgres.store().open("s")
+        second.append(records)
+        with pytest.raises(SessionTaken, match="was taken over by another writer"):
+            first.append([make_record(4, by="first"), make_record(5, by="first")])
+        with pytest.raises(SessionTaken, match="was taken over by another writer"):
+            first.set_title("Mine")
+        second.close()
+        with pytest.raises(SessionTaken, match="was taken over by another writer"):
+            first.append([make_record(4, by="first")])
     first.close()
     assert _records(postgres.store(), "s") == [*_samples(1, 3), make_record(4, by="second")]
 
@@ -465,3 +473,36 @@ except MissingExtra as error:
     command = [sys.executable, "-c", program]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert told.stdout == "PostgresStore needs psycopg 3: pip install 'steersman[postgres]'.\n"
+
+
+def test_the_tables_of_an_older_version_get_what_they_lack(postgres: Database) -> None:
+    """durable.md U2, U3: by the first who writes; whoever only reads needs none of it."""
+    handle = postgres.store().create("s")
+    handle.append(_samples(1, 2))
+    handle.close()
+    postgres.ask("DROP TABLE steersman_queue")
+    postgres.ask("ALTER TABLE steersman_sessions DROP COLUMN epoch, DROP COLUMN queued")
+    assert _records(postgres.store(), "s") == _samples(1, 2)
+    assert [summary.id for summary in postgres.store().list()] == ["s"]
+    queue = postgres.store().open_queue("s")
+    assert queue.add("a", b"1") == (1, True)
+    handle = postgres.store().open("s")
+    handle.append(_samples(3, 3))
+    assert (handle.epoch, list(handle.read_queue())) == (1, [(1, b"1")])
+    handle.close()
+    queue.close()
+
+
+def test_a_listener_hears_again_after_its_connection_was_cut(postgres: Database) -> None:
+    """durable.md U2: what was queued meanwhile is not forgotten."""
+    handle = postgres.store().create("s")
+    woken = threading.Event()
+    handle.watch_queue(lambda: woken.set() if handle.read_queue() else None)
+    queue = postgres.store().open_queue("s")
+    for number in range(2):
+        postgres.cut()
+        queue.add(f"{number}", b"1")
+        assert woken.wait(30)
+        woken.clear()
+    queue.close()
+    handle.close()

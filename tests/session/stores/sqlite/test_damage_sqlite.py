@@ -180,7 +180,7 @@ def test_sessions_that_vanish_from_their_table_are_missed(folder: Path, ended: S
 def test_a_reader_changes_nothing(folder: Path, killed: Snapshot, ended: Snapshot) -> None:
     """failures.md I8: a torn log and a damaged file stay as they are, and are told each time."""
     torn: Files = {**killed.files, WAL: killed.files[WAL][:-10]}
-    damaged: Files = {NAME: _zeroed(ended.files[NAME], 5 * 4096, 4096)}
+    damaged: Files = {NAME: _zeroed(ended.files[NAME], 9 * 4096, 4096)}
     for files in (torn, damaged):
         store = laid_out(folder / "read", files)
         first = found(store, "a", write=False), found(store, "b", write=False), store.list()
@@ -457,10 +457,10 @@ def test_a_file_of_another_program_is_refused_and_not_touched(folder: Path) -> N
 def test_a_file_of_a_newer_version_is_refused_with_its_version(folder: Path, ended: Snapshot) -> None:
     """failures.md H15: it stays as it is."""
     header = bytearray(ended.files[NAME])
-    header[63] = header[71] = 2
+    header[63] = header[71] = 3
     store = laid_out(folder / "x", {NAME: bytes(header)})
     for write in (True, False):
-        with pytest.raises(NewerFormat, match="was written in format 2, and this version reads 1"):
+        with pytest.raises(NewerFormat, match="was written in format 3, and this version reads 2"):
             store.open("a", write=write)
     assert (folder / "x" / NAME).read_bytes() == bytes(header)
 

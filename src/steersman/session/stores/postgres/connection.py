@@ -20,7 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
-from steersman.session.stores.postgres.tables import CONFIGURE, LOCK_TIMEOUT, TABLES
+from steersman.session.stores.postgres.tables import CONFIGURE, LOCK_TIMEOUT, TABLES, TERMINATE_HOLDER
 from steersman.session.stores.store import StoreFailed
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Connection(psycopg.Connection[Row]):
     token: str = ""
     tables: int | None = None
     """What the server calls the table of the records; `None` where it has none yet."""
+    has_queue: bool = False
+    """Whether there is a queue, which the first versions did not make."""
 
     def configure(self, timeout: float) -> None:
         """Set what makes a commit durable, and what keeps the server from closing an idle connection."""
@@ -63,7 +65,7 @@ class Connection(psycopg.Connection[Row]):
             )
         self.token = f" {secrets.token_hex(8)}"
         settings = {"token": self.token, "timeout": str(max(1, round(timeout * 1000)))}
-        (self.tables, *_) = self.execute(CONFIGURE, settings).fetchone() or (None,)
+        (self.tables, self.has_queue, *_) = self.execute(CONFIGURE, settings).fetchone() or (None, False)
 
     def make_tables(self) -> None:
         """Create the tables if they are missing; an advisory lock lets only one of several processes do it."""
@@ -72,6 +74,7 @@ class Connection(psycopg.Connection[Row]):
             for table in TABLES:
                 self.execute(table)
             (self.tables,) = self.execute("SELECT to_regclass('steersman_records')::oid::bigint").fetchone() or (None,)
+        self.has_queue = True
 
     def lock_session(self, number: int, former: str | None = None) -> bool:
         """Take the advisory lock of a session if it is free, or held by the connection that this one replaces."""
@@ -85,6 +88,14 @@ class Connection(psycopg.Connection[Row]):
             )
             return self._wait_for_lock(number)
         return False
+
+    def make_place(self, number: int) -> str:
+        """What a notification about a session says; another schema of the same database has other tables."""
+        return f"{self.tables} {number}"
+
+    def terminate_holder(self, number: int) -> None:
+        """End the connection that holds the lock of a session, and with it what it has not committed."""
+        self.execute(TERMINATE_HOLDER, (self._make_lock_key(number),))
 
     def unlock_session(self, number: int) -> None:
         """Release the lock."""
@@ -147,6 +158,7 @@ class ServerAddress:
                 "'@', ':', '/', '?' and '%' in a name or password are percent-encoded, or key=value pairs."
             )
         self.timeout = timeout
+        self.dsn = make_conninfo(**given)
         self._given = given
         self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
         host = f"{given.get('host') or given.get('hostaddr') or ''}"
@@ -216,6 +228,8 @@ class ReconnectingConnection:
         So `work` must be idempotent. A failure is `StoreFailed` with a text that begins with `what`.
         """
         with self._lock:
+            if self.closed:
+                raise StoreFailed(f"{what}: it is closed.")  # by another thread, and must not connect again
             tried = self._connection
             try:
                 try:

@@ -13,7 +13,7 @@ from typing import Final, LiteralString, NamedTuple
 _STATEMENT_BYTES = 16_000_000
 
 CONFIGURE: Final[LiteralString] = """
-    SELECT to_regclass('steersman_records')::oid::bigint,
+    SELECT to_regclass('steersman_records')::oid::bigint, to_regclass('steersman_queue') IS NOT NULL,
            set_config('application_name', left(current_setting('application_name'), 40) || %(token)s, false),
            set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                       WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
@@ -46,14 +46,38 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         PRIMARY KEY (session, seq)
     )
     """,
+    # What the first versions lacked: the epoch of the owner, and the queue.
+    """
+    ALTER TABLE steersman_sessions
+        ADD COLUMN IF NOT EXISTS epoch bigint NOT NULL DEFAULT 0,
+        ADD COLUMN IF NOT EXISTS queued bigint NOT NULL DEFAULT 0
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS steersman_queue (
+        session bigint NOT NULL REFERENCES steersman_sessions ON DELETE CASCADE,
+        number bigint NOT NULL,
+        key bytea NOT NULL,
+        checksum bigint NOT NULL,
+        data bytea,
+        PRIMARY KEY (session, number),
+        UNIQUE (session, key)
+    )
+    """,
+    """
+    CREATE INDEX IF NOT EXISTS steersman_queue_waiting ON steersman_queue (session, number) WHERE data IS NOT NULL
+    """,
 )
+CHANNEL: Final = "steersman_queue"
 CREATE: Final[LiteralString] = """
-    INSERT INTO steersman_sessions (id, created, updated, title, last) VALUES (%s, %s, %s, '', 0)
+    INSERT INTO steersman_sessions (id, created, updated, title, last, epoch) VALUES (%s, %s, %s, '', 0, 1)
     ON CONFLICT (id) DO NOTHING RETURNING number
 """
 LOCK_SESSIONS: Final[LiteralString] = "LOCK TABLE steersman_sessions IN SHARE ROW EXCLUSIVE MODE"
 FIND: Final[LiteralString] = "SELECT number, last FROM steersman_sessions WHERE id = %s"
 LAST: Final[LiteralString] = "SELECT last FROM steersman_sessions WHERE number = %s"
+OWN: Final[LiteralString] = """
+    UPDATE steersman_sessions SET epoch = epoch + 1 WHERE id = %s RETURNING number, last, epoch
+"""
 LIST: Final[LiteralString] = """
     SELECT id, title, created, updated, last FROM steersman_sessions ORDER BY updated DESC, number DESC
 """
@@ -76,14 +100,17 @@ PAGE: Final[LiteralString] = """
         ) AS found
     ) AS page ON page.before < %(bytes)s WHERE sessions.number = %(number)s ORDER BY page.seq
 """
-# Only after the record it was meant to follow; whether there is one is judged in the same statement.
+# Only after the record it was meant to follow, and only by the owner: both are judged in the same statement.
 APPEND: Final[LiteralString] = """
     WITH changed AS (
         UPDATE steersman_sessions SET
             last = %(last)s,
             updated = greatest(updated, %(updated)s),
             title = CASE title WHEN '' THEN %(title)b ELSE title END
-        WHERE number = %(number)s AND last = %(after)s RETURNING number
+        WHERE number = %(number)s AND last = %(after)s AND epoch = %(epoch)s RETURNING number
+    ), heard AS (
+        UPDATE steersman_queue SET data = NULL, checksum = 0 FROM changed
+        WHERE session = changed.number AND steersman_queue.number = ANY(%(heard)s::bigint[])
     )
     INSERT INTO steersman_records (session, seq, checksum, data)
     SELECT changed.number, added.seq, added.checksum, added.data
@@ -92,8 +119,33 @@ APPEND: Final[LiteralString] = """
 WRITTEN: Final[LiteralString] = (
     "SELECT seq, checksum FROM steersman_records WHERE session = %s AND seq > %s ORDER BY seq"
 )
-SET_TITLE: Final[LiteralString] = "UPDATE steersman_sessions SET title = %b WHERE number = %s"
-DELETE: Final[LiteralString] = "DELETE FROM steersman_sessions WHERE number = %s"
+SET_TITLE: Final[LiteralString] = "UPDATE steersman_sessions SET title = %b WHERE number = %s AND epoch = %s"
+DELETE: Final[LiteralString] = "DELETE FROM steersman_sessions WHERE number = %s AND epoch = %s"
+EPOCH: Final[LiteralString] = "SELECT epoch FROM steersman_sessions WHERE number = %s"
+# The row of the session is locked until the commit, so that numbers are committed in their order.
+QUEUE: Final[LiteralString] = """
+    WITH counted AS (
+        UPDATE steersman_sessions SET queued = queued + 1 WHERE number = %(number)s RETURNING queued
+    )
+    INSERT INTO steersman_queue (session, number, key, checksum, data)
+    SELECT %(number)s, queued, %(key)b, %(checksum)s, %(data)b FROM counted
+    RETURNING number, pg_notify('steersman_queue', %(wake)s)
+"""
+QUEUED_KEY: Final[LiteralString] = "SELECT number FROM steersman_queue WHERE session = %s AND key = %b"
+WAITING: Final[LiteralString] = """
+    SELECT sessions.epoch, queue.number, queue.key, queue.checksum, queue.data FROM steersman_sessions AS sessions
+    LEFT JOIN LATERAL (
+        SELECT number, key, checksum, data FROM steersman_queue
+        WHERE session = %(number)s AND number > %(after)s AND data IS NOT NULL ORDER BY number LIMIT 256
+    ) AS queue ON true WHERE sessions.number = %(number)s ORDER BY queue.number
+"""
+# Whoever holds the advisory lock of a session, by the two halves of its key.
+TERMINATE_HOLDER: Final[LiteralString] = """
+    SELECT pg_terminate_backend(pid, 2000) FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (classid::bigint << 32 | objid::bigint) = %s AND pid <> pg_backend_pid()
+"""
 
 
 class Line(NamedTuple):
@@ -107,6 +159,21 @@ class Line(NamedTuple):
 def compute_checksum(number: int, seq: int, data: bytes) -> int:
     """The checksum of a record, as its row holds it."""
     return int.from_bytes(blake2b(data, digest_size=8, key=struct.pack(">qq", number, seq)).digest(), signed=True)
+
+
+def compute_queue_checksum(number: int, key: bytes, data: bytes) -> int:
+    """The checksum of a queued row of the session with this number."""
+    return int.from_bytes(
+        blake2b(
+            data, digest_size=8, key=struct.pack(">q", number), salt=blake2b(key, digest_size=16).digest()
+        ).digest(),
+        signed=True,
+    )
+
+
+def check_queued(session: int, number: int, key: bytes, checksum: int, data: bytes) -> tuple[int, bytes]:
+    """A row of the queue; one with a wrong checksum has no data."""
+    return number, data if checksum == compute_queue_checksum(session, key, data) else b""
 
 
 def split_groups(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:

@@ -34,8 +34,8 @@ from steersman.session.stores.sqlite.tables import (
     classify_errors,
     connect,
     create_tables,
-    has_tables,
     insert_lost,
+    is_current,
     read_sessions,
     transaction,
 )
@@ -150,6 +150,8 @@ _T = TypeVar("_T")
 SHARED_LOCK = 0
 """The number of the lock that all users of a file share; a rescue holds it exclusively."""
 _CREATING = 1 << 40  # no session has this number
+# Each epoch has a lock of its own: the former owner of a session that was taken over may be stopped, and keeps its own.
+_EPOCH_SHIFT = 41
 
 
 class Access:
@@ -181,7 +183,7 @@ class Access:
 
     def lock_session(self, row: SessionRow) -> None:
         """Become the writer of a session; raises `SessionBusy` if another one has its lock."""
-        if self.locks is None or not self.locks.try_lock(row.number):
+        if self.locks is None or not self.locks.try_lock(row.number + (row.epoch << _EPOCH_SHIFT)):
             raise make_busy_error(row.id)
         self.is_writer = True
 
@@ -238,7 +240,7 @@ class Access:
 
     def _create_tables(self) -> None:
         with classify_errors(f"The file {str(self.path)!r} cannot be used"):
-            if self.locks is not None and not has_tables(self.connection):
+            if self.locks is not None and not is_current(self.connection):
                 with self.locks.hold(_CREATING):
                     create_tables(self.connection)
 

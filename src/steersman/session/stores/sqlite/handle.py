@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.sqlite.access import Access, identify_file
+from steersman.session.stores.sqlite.queue_rows import read_epoch, read_queued, remove_queued
 from steersman.session.stores.sqlite.rescue import rescue
 from steersman.session.stores.sqlite.tables import (
     Damage,
@@ -25,6 +26,7 @@ from steersman.session.stores.sqlite.tables import (
     transaction,
     update_session,
 )
+from steersman.session.stores.sqlite.wake import watch_session
 from steersman.session.stores.store import (
     Problem,
     SessionBusy,
@@ -32,7 +34,9 @@ from steersman.session.stores.store import (
     SessionError,
     StoreFailed,
     check_sequence,
+    find_queue_numbers,
     make_read_only_error,
+    make_taken_error,
 )
 from steersman.types.content import replace_lone_surrogates
 
@@ -53,6 +57,8 @@ class SqliteHandle:
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._damage = ""
+        self._data_version = 0
+        self._watches: list[Callable[[], None]] = []
         self._reader = access.connection
         if access.is_writer:
             self._reader = self._open_reader()
@@ -62,6 +68,11 @@ class SqliteHandle:
     def writable(self) -> bool:
         """Whether this is the writer."""
         return self._access.is_writer
+
+    @property
+    def epoch(self) -> int:
+        """How many times the session was taken over."""
+        return self._row.epoch
 
     @property
     def last_seq(self) -> int:
@@ -84,6 +95,7 @@ class SqliteHandle:
             updated=max(self._row.updated, *(record.time for record in records)),
             title=self._row.title or make_title(records),
         )
+        heard = find_queue_numbers(records)
 
         def work(connection: sqlite3.Connection) -> None:
             key = make_key(self._row.number, self._row.last)
@@ -97,6 +109,8 @@ class SqliteHandle:
                 "INSERT INTO records VALUES (?, ?, ?, ?)", [row for row in rows if row[0] not in there]
             )
             update_session(connection, changed)
+            if heard:
+                remove_queued(connection, self._row.number, heard)
 
         self._write(work)
         self._row = changed
@@ -116,6 +130,25 @@ class SqliteHandle:
         except Damage as damage:
             self._report(Problem(f"records from {expected} on", f"They cannot be read: {damage}."))
 
+    def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
+        """The first of what waits in the queue after a number."""
+        self._check_open()
+        try:
+            with classify_errors(self._describe_failure("read")), self._borrow_reader() as reader:
+                if self.writable and read_epoch(reader, self._row.number) not in (self._row.epoch, None):
+                    raise make_taken_error(self.session_id)
+                return read_queued(reader, self._row.number, after)
+        except Damage as damage:
+            self._damage = str(damage)  # the next write rescues the file
+            raise StoreFailed(f"{self._describe_failure('read')}: {damage}.") from damage
+
+    def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
+        """Call `wake` in a thread when something may have been queued."""
+        row = self._row
+        stop = watch_session(self._access.file_id, row.number, row.epoch, wake, self._has_changed)
+        self._watches.append(stop)
+        return stop
+
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""
         changed = replace(self._row, title=replace_lone_surrogates(title))
@@ -131,6 +164,7 @@ class SqliteHandle:
             keys = (make_key(number, 0), make_key(number + 1, 0))
             connection.execute("DELETE FROM records WHERE key > ? AND key < ?", keys)
             connection.execute("DELETE FROM lost WHERE number = ?", (number,))
+            connection.execute("DELETE FROM queue WHERE session = ?", (number,))
             connection.execute("DELETE FROM sessions WHERE number = ?", (number,))
 
         self._write(work)
@@ -139,6 +173,8 @@ class SqliteHandle:
 
     def close(self) -> None:
         """Close the session and release its lock."""
+        for stop in self._watches:
+            stop()
         with self._writing, self._reading:
             self._closed = True
             self._access.close()
@@ -164,6 +200,19 @@ class SqliteHandle:
         """Lend the connection for reading; after a rescue it is another one."""
         with self._reading:
             yield self._reader
+
+    def _has_changed(self) -> bool:
+        """Whether the file was written to since the last look."""
+        if self._closed or not self._reading.acquire(blocking=False):
+            return False
+        try:
+            (version,) = self._reader.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error:
+            return False  # it is closed or damaged, which the next write reports
+        finally:
+            self._reading.release()
+        changed, self._data_version = version != self._data_version, version
+        return changed
 
     def _open_reader(self) -> sqlite3.Connection:
         """A connection of its own for reading, so that readers never block the thread that writes."""
@@ -196,6 +245,8 @@ class SqliteHandle:
             if identify_file(self._access.path) != self._access.file_id:
                 raise StoreFailed(f"{self._describe_failure('written')}: its file was replaced.")
             with transaction(self._access.connection):
+                if read_epoch(self._access.connection, self._row.number) not in (self._row.epoch, None):
+                    raise make_taken_error(self.session_id)
                 work(self._access.connection)
 
     def _rescue(self, reason: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from steersman.session.records import decode
+from steersman.session.stores.sqlite.queue_rows import compute_queue_checksum
 from steersman.session.stores.sqlite.tables import (
     ALWAYS,
     Damage,
@@ -41,9 +42,10 @@ _FRACTIONS = bytes((0, 64, 32, 32))
 # After so many keys in a row that SQLite cannot read, the rest of a session counts as lost.
 _MAX_MISSES = 20_000
 _SESSIONS = (
-    "SELECT number, id, created, updated, title, last, checksum FROM sessions WHERE number >= ? AND number <= ? "
-    "ORDER BY number"
+    "SELECT number, id, created, updated, title, last, {epoch}, checksum FROM sessions "
+    "WHERE number >= ? AND number <= ? ORDER BY number"
 )
+_QUEUE = "SELECT number, session, key, data, checksum FROM queue WHERE number >= ? AND number <= ? ORDER BY number"
 _RECORDS = "SELECT key, link, checksum, data FROM records WHERE key >= ? AND key <= ? ORDER BY key"
 _FIRST_KEY = "SELECT key FROM records WHERE key >= ? ORDER BY key LIMIT 1"
 _LAST_KEY = "SELECT key FROM records WHERE key < ? ORDER BY key DESC LIMIT 1"
@@ -173,6 +175,7 @@ def _copy_rows(path: Path, fresh: Path, text: str, known: SessionRow | None) -> 
                 raise make_unreadable_error(path)
             for number in sorted(sessions.keys() | copied):
                 _finish_session(target, number, sessions, text)
+            _copy_queue(source, target)
     if _read_bytes(make_companion_path(fresh, "-wal")):
         raise StoreFailed(f"The file {str(path)!r} is damaged, and its copy could not be finished.")
 
@@ -227,14 +230,27 @@ def _find_highest_number(source: sqlite3.Connection) -> int:
 
 def _read_sessions(source: sqlite3.Connection, highest: int) -> dict[int, SessionRow]:
     """The valid rows of the table of sessions by their numbers."""
-    rows = map(_parse_session_row, _scan(source, _SESSIONS, 1, highest))
+    # Format 1 has no epoch.
+    epoch = (
+        "0" if _try_query(source, "SELECT count(epoch) FROM (SELECT epoch FROM sessions LIMIT 0)") is None else "epoch"
+    )
+    rows = map(_parse_session_row, _scan(source, _SESSIONS.format(epoch=epoch), 1, highest))
     return {row.number: row for row in rows if row is not None}
 
 
 def _parse_session_row(columns: tuple[Any, ...]) -> SessionRow | None:
     match columns:
-        case (int(number), str(id), int() | float() as created, int() | float() as updated, str(title), int(last), _):
-            row = SessionRow(number, id, float(created), float(updated), title, last)
+        case (
+            int(number),
+            str(id),
+            int() | float() as created,
+            int() | float() as updated,
+            str(title),
+            int(last),
+            int(epoch),
+            _,
+        ):
+            row = SessionRow(number, id, float(created), float(updated), title, last, epoch)
             return row if row.checksum == columns[-1] else None
         case _:
             return None
@@ -264,6 +280,15 @@ def _copy_records(source: sqlite3.Connection, target: sqlite3.Connection, number
         end = max(end, make_key(number, row.last))
     rows = (found for found in _scan(source, _RECORDS, make_key(number, 1), end) if is_valid_record(*found))
     return target.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?)", rows).rowcount > 0
+
+
+def _copy_queue(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy the valid rows of the queue: what waits, and the keys of what was heard."""
+    last = _try_query(source, "SELECT seq FROM sqlite_sequence WHERE name = 'queue'") or 0
+    stored = _try_query(source, "SELECT number FROM queue ORDER BY number DESC LIMIT 1") or 0
+    for number, session, key, data, checksum in _scan(source, _QUEUE, 1, max(last, stored)):
+        if isinstance(session, int) and checksum == compute_queue_checksum(number, session, key, data):
+            target.execute("INSERT OR IGNORE INTO queue VALUES (?, ?, ?, ?, ?)", (number, session, key, data, checksum))
 
 
 def _finish_session(connection: sqlite3.Connection, number: int, sessions: dict[int, SessionRow], text: str) -> None:

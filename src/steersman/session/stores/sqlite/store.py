@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +27,7 @@ from steersman.session.stores.sqlite.access import (
     translate_os_errors,
 )
 from steersman.session.stores.sqlite.handle import SqliteHandle
+from steersman.session.stores.sqlite.queue import SqliteQueue
 from steersman.session.stores.sqlite.rescue import copy_file, find_gaps, make_companion_path, rescue
 from steersman.session.stores.sqlite.tables import (
     ONCE,
@@ -40,7 +42,9 @@ from steersman.session.stores.sqlite.tables import (
     read_valid_rows,
     read_warnings,
     transaction,
+    update_session,
 )
+from steersman.session.stores.sqlite.wake import wake_writer
 from steersman.session.stores.store import (
     SessionBusy,
     SessionDamaged,
@@ -50,9 +54,11 @@ from steersman.session.stores.store import (
     StoreFailed,
     Summary,
     check_session_id,
+    make_busy_error,
 )
 
 _T = TypeVar("_T")
+_LAST_NUMBER = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'sessions'"
 
 
 class SqliteStore:
@@ -75,7 +81,7 @@ class SqliteStore:
                 for row in read_sessions(connection):
                     if first or row.id == session_id:
                         raise SessionExists(f"There is a session {row.id!r} in {str(self.path)!r} already; open it.")
-                (last,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+                (last,) = connection.execute(_LAST_NUMBER).fetchone()
                 now = time.time()
                 row = SessionRow(last + 1, session_id, now, now, "", 0)
                 insert_session(connection, row)
@@ -86,9 +92,7 @@ class SqliteStore:
 
     def open(self, session_id: str, /, *, write: bool = True) -> SqliteHandle:
         """Open an existing session."""
-        check_session_id(session_id)
-        if not self._exists():
-            raise SessionNotFound(f"No session {session_id!r}: there is no file {str(self.path)!r}.")
+        self._check_there(session_id)
 
         def work(access: Access) -> SqliteHandle:
             with classify_errors(f"The file {str(self.path)!r} cannot be read"):
@@ -97,10 +101,39 @@ class SqliteStore:
                     access.lock_session(row)
                 # Records may have been added before the lock was ours, and a reader wants all of one snapshot.
                 with nullcontext() if write else read_transaction(access.connection):
-                    row = self._find_row(session_id, access)
+                    before, row = row, self._find_row(session_id, access)
+                    if write and before.epoch != row.epoch:
+                        raise make_busy_error(session_id)  # taken over meanwhile
                     return SqliteHandle(access, row, *_check_session(access, row))
 
         return self._run(work, write=write)
+
+    def take_over(self, session_id: str, /) -> SqliteHandle:
+        """Open an existing session although another one may write to it, which is refused from here on."""
+        self._check_there(session_id)
+
+        def work(access: Access) -> SqliteHandle:
+            with classify_errors(f"The session {session_id!r} could not be taken over in {str(self.path)!r}"):
+                with transaction(access.connection):
+                    former = self._find_row(session_id, access)
+                    row = replace(former, epoch=former.epoch + 1)
+                    access.lock_session(row)
+                    update_session(access.connection, row)
+                # The former owner may be waiting for a tool: it learns at once that it is the owner no more.
+                wake_writer(access.file_id, row.number, former.epoch)
+                return SqliteHandle(access, row, *_check_session(access, row))
+
+        return self._run(work, write=True)
+
+    def open_queue(self, session_id: str, /) -> SqliteQueue:
+        """The queue of an existing session."""
+        self._check_there(session_id)
+
+        def work(access: Access) -> SqliteQueue:
+            with classify_errors(f"The file {str(self.path)!r} cannot be read"):
+                return SqliteQueue(access, self._find_row(session_id, access))
+
+        return self._run(work, write=True)
 
     def list(self) -> Sequence[Summary]:
         """The sessions, the last used first."""
@@ -123,6 +156,11 @@ class SqliteStore:
             handle.erase()
         finally:
             handle.close()
+
+    def _check_there(self, session_id: str) -> None:
+        check_session_id(session_id)
+        if not self._exists():
+            raise SessionNotFound(f"No session {session_id!r}: there is no file {str(self.path)!r}.")
 
     def _find_row(self, session_id: str, access: Access) -> SessionRow:
         for row in read_sessions(access.connection):

@@ -1,7 +1,8 @@
 """The tables of a file of sessions. Every row has a checksum and every session its last number, so loss is noticed.
 
 The key of a record is made of the number of its session and its own. `link` is the checksum of the record before it:
-where two histories of a session got mixed up, it says which record belongs to which.
+where two histories of a session got mixed up, it says which record belongs to which. The queue has what other processes
+want the writer of a session to hear; once that is in the log, its key and its number stay, and its data goes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from steersman.session.stores.sqlite.wal import PAGE_SIZE
 from steersman.session.stores.store import NewerFormat, Problem, SessionDamaged, StoreFailed, describe_range
 
-MAJOR = 1
+MAJOR = 2
 _MARK = 0x53544500  # "STE" and the major version, which user_version repeats: damage is not taken for a newer version
 _BUSY_SECONDS = 30.0
 _CHUNK = 256
@@ -30,12 +31,22 @@ _SHIFT = 32
 _TABLES = """
 CREATE TABLE sessions (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, created REAL NOT NULL, updated REAL NOT NULL,
-    title TEXT NOT NULL, last INTEGER NOT NULL, checksum INTEGER NOT NULL
+    title TEXT NOT NULL, last INTEGER NOT NULL, checksum INTEGER NOT NULL, epoch INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE records (key INTEGER PRIMARY KEY, link INTEGER NOT NULL, checksum INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE lost (number INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, text TEXT NOT NULL);
 """
-_OBJECTS = 4  # the tables above, and sqlite_sequence
+_QUEUE = """
+CREATE TABLE queue (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, session INTEGER NOT NULL, key TEXT NOT NULL, data BLOB,
+    checksum INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX queue_keys ON queue (session, key);
+CREATE INDEX queue_waiting ON queue (session, number) WHERE data IS NOT NULL;
+"""
+# Format 1 had no queue and no epoch.
+_MIGRATE = "ALTER TABLE sessions ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;\n"
+_OBJECTS = {1: 4, MAJOR: 7}  # the tables and indexes above, and sqlite_sequence
 _NUMBERS = """
 WITH RECURSIVE used (number) AS (
     SELECT (SELECT key >> 32 FROM records ORDER BY key LIMIT 1)
@@ -69,7 +80,7 @@ class Damage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """One session in its table; `last` is the number of its last record."""
+    """One session in its table; `last` is the number of its last record, `epoch` counts the takeovers."""
 
     number: int
     id: str
@@ -77,11 +88,13 @@ class SessionRow:
     updated: float
     title: str
     last: int
+    epoch: int = 0
 
     @property
     def checksum(self) -> int:
-        """The checksum of the row."""
-        return crc32(msgspec.json.encode((self.number, self.id, self.created, self.updated, self.title, self.last)))
+        """The checksum of the row; without a takeover it is that of format 1."""
+        fields = (self.number, self.id, self.created, self.updated, self.title, self.last)
+        return crc32(msgspec.json.encode((*fields, self.epoch) if self.epoch else fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +170,9 @@ def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
     mark, version, objects = _read_identity(connection)
     if (mark, version, objects) == (0, 0, 0):
         return
-    if mark != _MARK + version or (version == MAJOR and objects != _OBJECTS):
+    if mark != _MARK + version or objects != _OBJECTS.get(version, objects):
         raise Damage("it does not say what it is")
-    if version != MAJOR:
+    if version not in _OBJECTS:
         raise NewerFormat(
             f"The file {str(path)!r} was written in format {version}, and this version reads {MAJOR}; update it."
         )
@@ -170,14 +183,23 @@ def has_tables(connection: sqlite3.Connection) -> bool:
     return _read_identity(connection)[2] != 0
 
 
+def is_current(connection: sqlite3.Connection) -> bool:
+    """Whether the file has the tables of this format."""
+    return _read_identity(connection)[1] == MAJOR
+
+
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Create the tables of an empty file. The caller holds a lock: only one process may do this at a time."""
-    if has_tables(connection):
+    """Create the tables of an empty file, or those that one of format 1 lacks.
+
+    The caller holds a lock: only one process may do this at a time.
+    """
+    if is_current(connection):
         return
+    script = (_MIGRATE if has_tables(connection) else _TABLES) + _QUEUE
     connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
     connection.execute("PRAGMA journal_mode = WAL")
     with transaction(connection):
-        for statement in _TABLES.strip().split(";\n"):
+        for statement in script.strip().split(";\n"):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {_MARK + MAJOR}")
         connection.execute(f"PRAGMA user_version = {MAJOR}")
@@ -220,11 +242,15 @@ def read_transaction(connection: sqlite3.Connection) -> Generator[None]:
 
 def read_sessions(connection: sqlite3.Connection) -> list[SessionRow]:
     """The sessions of a file; raises `Damage` for a wrong checksum, and for records without a session."""
-    if not has_tables(connection):
-        return []
     found: list[SessionRow] = []
     with read_transaction(connection):
-        rows = connection.execute("SELECT number, id, created, updated, title, last, checksum FROM sessions").fetchall()
+        _, version, objects = _read_identity(connection)
+        if not objects:
+            return []
+        epoch = "epoch" if version == MAJOR else "0"
+        rows = connection.execute(
+            f"SELECT number, id, created, updated, title, last, {epoch}, checksum FROM sessions"
+        ).fetchall()
         numbers: set[int] = {number for (number,) in connection.execute(_NUMBERS)}
     for *fields, checksum in rows:
         row = SessionRow(*fields)
@@ -240,16 +266,16 @@ def read_sessions(connection: sqlite3.Connection) -> list[SessionRow]:
 def insert_session(connection: sqlite3.Connection, row: SessionRow) -> None:
     """Insert the row of a new session."""
     connection.execute(
-        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (row.number, row.id, row.created, row.updated, row.title, row.last, row.checksum),
+        "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (row.number, row.id, row.created, row.updated, row.title, row.last, row.checksum, row.epoch),
     )
 
 
 def update_session(connection: sqlite3.Connection, row: SessionRow) -> None:
     """Update the row of a session."""
     connection.execute(
-        "UPDATE sessions SET updated = ?, title = ?, last = ?, checksum = ? WHERE number = ?",
-        (row.updated, row.title, row.last, row.checksum, row.number),
+        "UPDATE sessions SET updated = ?, title = ?, last = ?, checksum = ?, epoch = ? WHERE number = ?",
+        (row.updated, row.title, row.last, row.checksum, row.epoch, row.number),
     )
 
 

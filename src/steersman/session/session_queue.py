@@ -1,0 +1,107 @@
+"""`SessionQueue`: speaks to a session that another process writes, or none at the moment.
+
+    with SessionQueue("sessions.db", "my-session") as queue:
+        queue.steer("Look at the tests first.")
+
+What is queued is in the store when a method returns. The agent that has the session open hears it at once; if there is
+none, the next one that opens the session does. Everything is heard once and in the order of its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+
+from steersman.provider.models.registry import find_known_keys
+from steersman.session.opening import Where, open_store
+from steersman.session.orders import Order, OrderKind, UnreadableOrder, read_order
+from steersman.session.records import redact_values, to_json_value
+from steersman.session.stores.store import SharedStore
+from steersman.types.guards import is_instance
+from steersman.types.ids import new_id
+from steersman.types.messages import MessageLike, require_content, to_message
+
+
+class Queued(NamedTuple):
+    """What was queued: its number, and whether it is new. The same key again gives the number it had before."""
+
+    number: int
+    is_new: bool
+
+
+class SessionQueue:
+    """The queue of an existing session, in a file or a store. Methods block; use one in each process or thread.
+
+    A `key` makes something idempotent: queued twice under one key, from whichever process, it is heard once.
+    """
+
+    def __init__(self, where: Where, id: str) -> None:
+        store = open_store(where)
+        if not isinstance(store, SharedStore):
+            raise TypeError(f"This store has no queues: {store!r}. It needs open_queue() and take_over().")
+        self.id = id
+        self._queue = store.open_queue(id)
+
+    def steer(
+        self, x: MessageLike, mode: Literal["skip", "cancel", "wait"] | None = None, *, key: str | None = None
+    ) -> Queued:
+        """Queue a message for the start of the next turn, or of the next run if none is going on.
+
+        `x` is a string, a message or a dict. Tool calls of the running turn are skipped or cancelled, by `mode`.
+        """
+        if mode not in (None, "skip", "cancel", "wait"):
+            raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
+        return self._send("steering", key, message=require_content(to_message(x)), mode=mode)
+
+    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Queued:
+        """Queue a message, given as for `steer`, for when the agent would otherwise stop."""
+        return self._send("follow_up", key, message=require_content(to_message(x)))
+
+    def abort(self, *, key: str | None = None) -> Queued:
+        """Interrupt the run. One that a crash has left unfinished is interrupted when it is continued."""
+        return self._send("abort", key)
+
+    def approve(
+        self, approval_id: str, *, remember: bool = False, by: str = "application", key: str | None = None
+    ) -> Queued:
+        """Let a tool call run that waits for approval. After a crash this counts when the question is asked again."""
+        return self._send("approve", key, approval_id=approval_id, remember=remember, by=by)
+
+    def deny(self, approval_id: str, reason: str = "", *, by: str = "application", key: str | None = None) -> Queued:
+        """Deny a tool call that waits for approval; the model reads the reason."""
+        return self._send("deny", key, approval_id=approval_id, reason=reason, by=by)
+
+    def waiting(self) -> Sequence[Order]:
+        """What no agent has heard yet, by number; without what this version does not know."""
+        found: list[Order] = []
+        for number, data in self._queue.waiting():
+            try:
+                found.append(read_order(number, data))
+            except UnreadableOrder:
+                continue  # the one who hears the others reports it
+        return found
+
+    def close(self) -> None:
+        """Close the connection to the store; closing twice does nothing."""
+        self._queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, kind: OrderKind, key: str | None, **fields: object) -> Queued:
+        texts = {name: value for name, value in fields.items() if name in ("approval_id", "reason", "by")}
+        for name, value in (("key", "" if key is None else key), *texts.items()):
+            if not is_instance(value, str):
+                raise TypeError(f"{name} is a string, got {value!r}.")
+        id = new_id("queued")
+        order = to_json_value(msgspec.convert({"kind": kind, "id": id, "key": key}, Order))
+        order.update({name: to_json_value(value) for name, value in fields.items() if value is not None})
+        secrets = find_known_keys()
+        data = msgspec.json.encode(redact_values(order, secrets) if secrets else order)
+        # An order without a key gets one of its own, so that a store may try again after a lost connection.
+        return Queued(*self._queue.add(f"id:{id}" if key is None else f"key:{key}", data))
