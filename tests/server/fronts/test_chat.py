@@ -174,6 +174,20 @@ async def test_finish_reasons_say_why_the_text_ends() -> None:
     assert found.choices[0].finish_reason == "length"
 
 
+async def test_a_run_that_was_stopped_elsewhere_is_no_complete_answer() -> None:
+    gate = Gate()
+    async with run_server(
+        make_agent(answer("Let me see. ", call("wait")), "Done.", tools=[gate.make_tool()])
+    ) as client:
+        sent = asyncio.create_task(client.send("POST", "/v1/chat/completions", {"messages": [user("Go.")]}))
+        await gate.reached.wait()
+        _, listed = await client.send("GET", "/sessions")
+        await client.act(listed["sessions"][0]["id"], "abort")
+        _, body = await sent
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["choices"][0]["message"]["content"] == "Let me see. "
+
+
 async def test_an_answer_that_was_tried_again_counts_once() -> None:
     async with run_server(make_agent(cut("Half an ", after=2), "Whole.")) as client:
         found = await make_sdk(client).chat.completions.create(model="default", messages=[user("Go.")])

@@ -37,7 +37,7 @@ class Translator:
         self._history: list[Frame] = []
         self._messages = 0
         # What was told of the answer that is arriving; an answer that is tried again replaces it.
-        self._told = ""
+        self._told: list[str] = []
         self._is_begun = False
 
     @property
@@ -49,7 +49,8 @@ class Translator:
         """The task as it is now."""
         history = self._history if history_length is None else self._history[-history_length:] if history_length else []
         ids = {"id": self._ids["taskId"], "contextId": self._ids["contextId"]}
-        return {**ids, "status": self._describe_status(), "artifacts": list(self._artifacts), "history": list(history)}
+        artifacts = [*self._artifacts, self._describe_answer()] if self._is_begun else list(self._artifacts)
+        return {**ids, "status": self._describe_status(), "artifacts": artifacts, "history": list(history)}
 
     def translate(self, event: Frame) -> list[Frame]:
         """The updates for an event; none for what is not told."""
@@ -59,7 +60,7 @@ class Translator:
             case {"type": "message_update", "delta": {"type": "text_delta", "delta": str(more)}} if more:
                 return [self._add_text(more)]
             case {"type": "message_update", "delta": {"type": "reset"}}:
-                self._told = ""
+                self._told = []
                 return []
             case {"type": "snapshot", "message": message}:
                 return self._show_text(message)
@@ -102,23 +103,26 @@ class Translator:
     # Answers
 
     def _add_text(self, more: str, *, last: bool = False) -> Frame:
-        append = self._is_begun and bool(self._told)
-        if not self._is_begun:
-            self._is_begun = True
-            self._artifacts.append({})
-        self._told += more
-        id = f"{self._ids['taskId']}-{len(self._artifacts)}"
-        artifact = {"artifactId": id, "name": "answer"}
-        self._artifacts[-1] = {**artifact, "parts": [{"text": self._told}]}
-        told = {**artifact, "parts": [{"text": more}]}
+        append = bool(self._told)
+        self._is_begun = True
+        self._told.append(more)
+        told = self._make_artifact(more)
         return {"artifactUpdate": {**self._ids, "artifact": told, "append": append, "lastChunk": last}}
+
+    def _describe_answer(self) -> Frame:
+        return self._make_artifact("".join(self._told))
+
+    def _make_artifact(self, text: str) -> Frame:
+        id = f"{self._ids['taskId']}-{len(self._artifacts) + 1}"
+        return {"artifactId": id, "name": "answer", "parts": [{"text": text}]}
 
     def _show_text(self, message: Frame, *, last: bool = False) -> list[Frame]:
         """Tell what is not told yet of an answer."""
         text = "".join(block["text"] for block in message["content"] if block["type"] == "text")
-        if not text.startswith(self._told):
-            self._told = ""
-        more = text[len(self._told) :]
+        told = "".join(self._told)
+        if not text.startswith(told):
+            self._told, told = [], ""
+        more = text[len(told) :]
         return [self._add_text(more, last=last)] if more or (last and self._is_begun) else []
 
     def _end_message(self, id: str, message: Frame) -> list[Frame]:
@@ -129,7 +133,9 @@ class Translator:
             frames = self._show_text(message, last=True)
             if thinking:
                 frames.append(self._tell(WORKING, {"text": thinking, "metadata": {"kind": "thinking"}}))
-            self._told, self._is_begun = "", False
+            if self._is_begun:
+                self._artifacts.append(self._describe_answer())
+            self._told, self._is_begun = [], False
         text = "".join(block.get("text", "") for block in message["content"] if block["type"] == "text")
         if role in _ROLES and text:
             self._history.append({"messageId": id, **self._ids, "role": _ROLES[role], "parts": [{"text": text}]})

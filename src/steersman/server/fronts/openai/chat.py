@@ -38,11 +38,12 @@ class Translator:
         self.usage: Frame | None = None
         self._client_tools = client_tools
         self._name_call = name_call
-        self._message: dict[str, str] = {"content": "", "reasoning_content": ""}
-        self._before = dict(self._message)
+        # The text of the answers before, and the pieces of the one that is arriving.
+        self._before: dict[str, str] = {"content": "", "reasoning_content": ""}
+        self._new: dict[str, list[str]] = {"content": [], "reasoning_content": []}
         self._tool_calls: list[Frame] = []
         # What was told of the answer that is arriving, by the index of the block.
-        self._told: dict[int, str] = {}
+        self._told: dict[int, list[str]] = {}
         self._last: Frame = {}
 
     @property
@@ -52,9 +53,10 @@ class Translator:
 
     def describe(self) -> Frame:
         """The whole message."""
-        message: Frame = {"role": "assistant", "content": self._message["content"] or None, "refusal": None}
-        if self._message["reasoning_content"]:
-            message["reasoning_content"] = self._message["reasoning_content"]
+        texts = self._join_texts()
+        message: Frame = {"role": "assistant", "content": texts["content"] or None, "refusal": None}
+        if texts["reasoning_content"]:
+            message["reasoning_content"] = texts["reasoning_content"]
         return {**message, "tool_calls": self._tool_calls} if self._tool_calls else message
 
     def describe_usage(self) -> Frame:
@@ -90,14 +92,22 @@ class Translator:
                 return []
 
     def _add(self, index: int, name: str, more: str) -> list[Frame]:
-        self._told[index] = self._told.get(index, "") + more
-        self._message[name] += more
-        return [{name: more}] if more else []
+        if not more:
+            return []
+        self._told.setdefault(index, []).append(more)
+        self._new[name].append(more)
+        return [{name: more}]
+
+    def _join_texts(self) -> dict[str, str]:
+        return {name: text + "".join(self._new[name]) for name, text in self._before.items()}
 
     def _try_again(self) -> list[Frame]:
-        shown = self._message["content"] != self._before["content"]
-        self._message, self._told = dict(self._before), {}
+        shown = bool(self._new["content"])
+        self._forget_new()
         return [{"content": "\n\n"}] if shown else []
+
+    def _forget_new(self) -> None:
+        self._new, self._told = {name: [] for name in self._before}, {}
 
     def _show_blocks(self, message: Frame) -> list[Frame]:
         """Tell what is not told yet of an answer."""
@@ -108,17 +118,19 @@ class Translator:
         ]
         frames: list[Frame] = []
         texts = {index: block[key] for index, _, key, block in blocks}
-        if any(not texts.get(index, "").startswith(told) for index, told in self._told.items()):
-            frames += self._try_again()
+        told = {index: "".join(pieces) for index, pieces in self._told.items()}
+        if any(not texts.get(index, "").startswith(text) for index, text in told.items()):
+            frames, told = self._try_again(), {}
         for index, name, _, _ in blocks:
-            frames += self._add(index, name, texts[index][len(self._told.get(index, "")) :])
+            frames += self._add(index, name, texts[index][len(told.get(index, "")) :])
         return frames
 
     def _end_answer(self, message: Frame) -> list[Frame]:
         self._last = message
         self.usage = add_usage(self.usage, message.get("usage") or {})
         frames = self._show_blocks(message)
-        self._told, self._before = {}, dict(self._message)
+        self._before = self._join_texts()
+        self._forget_new()
         if message["stop_reason"] in FAILED_ANSWERS:
             return frames
         for number, call in enumerate(list_client_calls(message, self._client_tools)):
@@ -137,6 +149,8 @@ class Translator:
         details = find_incomplete_reason(reason, self._last)
         if details is None and reason in ("error", "rejected"):
             self.error = event.get("detail") or "The run failed."
+        elif reason == "aborted":
+            self.finish_reason = "length"  # the text is there, but it is not the whole of it
         else:
             self.finish_reason = "stop" if details is None else _FINISH[details]
         return []

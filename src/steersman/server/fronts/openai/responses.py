@@ -8,7 +8,7 @@ in its place, incomplete and empty, so that indices and texts are right at the e
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -44,8 +44,13 @@ class _Span:
     kind: Kind
     index: int
     item: Frame
-    text: str = ""
+    pieces: list[str] = field(default_factory=list[str])
     is_open: bool = True
+
+    @property
+    def text(self) -> str:
+        """What was told of it."""
+        return "".join(self.pieces)
 
 
 class Translator:
@@ -124,7 +129,7 @@ class Translator:
         if span is None:
             span = self._spans[index] = _Span(kind, len(self._output), self._make_item(kind))
             frames = self._open(span)
-        span.text += more
+        span.pieces.append(more)
         ids = {**_place(span), "delta": more, **_add_logprobs(kind)}
         return [*frames, self._tell(f"response.{_PARTS[kind]}.delta", **ids)]
 
@@ -145,10 +150,9 @@ class Translator:
         if not span.is_open:
             return []
         span.is_open = False
-        part = _make_part(span.kind, span.text)
-        done = self._tell(
-            f"response.{_PARTS[span.kind]}.done", **_place(span), text=span.text, **_add_logprobs(span.kind)
-        )
+        text = span.text
+        part = _make_part(span.kind, text)
+        done = self._tell(f"response.{_PARTS[span.kind]}.done", **_place(span), text=text, **_add_logprobs(span.kind))
         item = {**span.item, "content": [] if void else [part], "status": status}
         self._output[span.index] = item
         return [
