@@ -342,6 +342,14 @@ async def test_its_own_client_plays_a_task() -> None:
     assert second[-1].status_update.status.state == TaskState.TASK_STATE_COMPLETED
 
 
+async def test_its_own_client_reads_every_character() -> None:
+    text = "one\u2028two\u2029three\x85four"
+    async with run_server(make_agent(text)) as client, open_sdk(client) as sdk:
+        found = [event async for event in sdk.send_message(make_request("Go."))]
+    told = [event.artifact_update.artifact.parts[0].text for event in found if event.HasField("artifact_update")]
+    assert "".join(told) == text
+
+
 async def test_its_javascript_client_plays_a_task() -> None:
     steps = [
         {"say": [{"text": "Deploy."}]},

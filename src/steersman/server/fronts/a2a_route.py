@@ -12,7 +12,6 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
-import msgspec
 from aiohttp import web
 
 from steersman.server.fronts.a2a import (
@@ -36,6 +35,7 @@ from steersman.server.fronts.json_rpc import (
     RpcError,
 )
 from steersman.server.fronts.run_log import list_events
+from steersman.server.fronts.sse import encode_data
 from steersman.server.http.access import current_user
 from steersman.server.http.api import reply
 from steersman.server.http.bodies import read_body
@@ -355,7 +355,7 @@ class A2AFront:
         place = len(telling.frames)
 
         async def send(result: Frame) -> None:
-            data = msgspec.json.encode({"jsonrpc": "2.0", "id": call.id, "result": result})
+            data = encode_data({"jsonrpc": "2.0", "id": call.id, "result": result})
             await response.write(b"data: " + data + b"\n\n")
 
         await send(first)

@@ -25,9 +25,9 @@ from steersman.server.fronts.agui import (
     find_new_message,
     name_answer,
 )
-from steersman.server.fronts.beats import keep_alive
 from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.run_log import list_events
+from steersman.server.fronts.sse import encode_data, keep_alive
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
@@ -56,7 +56,7 @@ async def respond(sessions: Sessions, request: web.Request) -> web.StreamRespons
     await response.prepare(request)
     async with keep_alive(response):
         async for frame in frames:
-            await response.write(b"data: " + msgspec.json.encode(frame) + b"\n\n")
+            await response.write(b"data: " + encode_data(frame) + b"\n\n")
     return response
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from steersman.server.fronts.json_rpc import Params, encode_line
 from steersman.server.fronts.mcp.front import McpFront
+from steersman.server.fronts.sse import escape_separators
 from steersman.server.sessions import Sessions
 
 BEAT_SECONDS: Final = 10.0
@@ -42,7 +43,7 @@ class Stream:
     def add(self, message: Params) -> None:
         """Take a message; the response ends the stream."""
         self._count += 1
-        self._messages.append((self._count, encode_line(message).rstrip(b"\n")))
+        self._messages.append((self._count, escape_separators(encode_line(message).rstrip(b"\n"))))
         if "method" not in message and message.get("id") == self._request_id:
             self.ended = True
         self.wake()

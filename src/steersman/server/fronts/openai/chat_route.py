@@ -9,11 +9,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from steersman.server.fronts.agui_route import list_questions
-from steersman.server.fronts.beats import keep_alive
 from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.openai.chat import STOPPED, Translator
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
@@ -30,6 +28,7 @@ from steersman.server.fronts.openai.requests import (
 from steersman.server.fronts.openai.responses import Frame
 from steersman.server.fronts.openai.runs import SSE, give_outputs, plan_run
 from steersman.server.fronts.run_log import list_events
+from steersman.server.fronts.sse import encode_data, keep_alive
 from steersman.server.http.access import current_user
 from steersman.server.http.api import reply
 from steersman.server.http.bodies import read_body
@@ -178,7 +177,7 @@ async def _stream(request: web.Request, completion: Completion, body: ChatBody) 
     await response.prepare(request)
 
     async def send(*choices: Frame, **more: Any) -> None:
-        data = msgspec.json.encode({**head, "choices": choices, **more})
+        data = encode_data({**head, "choices": choices, **more})
         await response.write(b"data: " + data + b"\n\n")
 
     await send(_make_choice({"role": "assistant", "content": ""}))

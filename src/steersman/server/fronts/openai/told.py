@@ -7,9 +7,8 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from steersman.server.fronts.openai.responses import Frame, Translator
+from steersman.server.fronts.sse import encode_data
 
 KEPT_BYTES: Final = 32 << 20
 """About the most bytes of responses that have ended; older ones are made again from the log."""
@@ -35,7 +34,7 @@ class Told:
     def add(self, frames: Sequence[Frame]) -> None:
         """Add events and wake those who wait for them."""
         for frame in frames:
-            data = b"event: %b\ndata: %b\n\n" % (frame["type"].encode(), msgspec.json.encode(frame))
+            data = b"event: %b\ndata: %b\n\n" % (frame["type"].encode(), encode_data(frame))
             self.frames.append(data)
             self.size += len(data)
         self._news.set()
