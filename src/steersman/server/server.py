@@ -15,6 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from steersman.server.fronts import a2a_route, agui_route, mcp_route
+from steersman.server.fronts.a2a_card import CARD
 from steersman.server.fronts.openai import chat_route, responses_route
 from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
 from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
@@ -153,7 +154,7 @@ class Server:
         """Whether the request needs no user. By its route and not its path, since the application may be mounted."""
         route = request.match_info.route
         handler = request.match_info.handler
-        if route.resource is not None and route.resource.canonical.endswith(a2a_route.CARD):
+        if route.resource is not None and route.resource.canonical.endswith(CARD):
             return True
         return handler in (self._show_page, self._show_file, self._show_health)
 

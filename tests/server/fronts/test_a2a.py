@@ -29,6 +29,7 @@ from tests.server.fronts.plays import Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
+from steersman import Agent
 from steersman.testing import answer, call, cut, error, thinking
 
 pytestmark = pytest.mark.real_time
@@ -290,6 +291,32 @@ async def test_what_is_malformed_gets_an_error_of_json_rpc(body: bytes, code: in
         async with client.http.post(f"{client.url}/a2a", data=body, headers=headers) as response:
             found = await response.json()
     assert found["error"]["code"] == code
+
+
+async def test_a_page_of_tasks_opens_no_other_session(tmp_path: Path) -> None:
+    """A list is bounded, and leaves sessions to other programs."""
+    store = tmp_path / "sessions.db"
+    async with run_server(make_agent("Fine.", "Fine."), store=store) as client:
+        for name in ("c-1", "c-2", "c-3"):
+            await ask(client, "SendMessage", message=say("Go.", contextId=name))
+    made: list[str] = []
+
+    def make() -> Agent:
+        made.append("an agent")
+        return make_agent("Fine.")()
+
+    async with run_server(make, store=store) as client:
+        first = (await ask(client, "ListTasks", pageSize=1))["result"]
+        opened = len(made)
+        second = (await ask(client, "ListTasks", pageSize=2, pageToken=first["nextPageToken"]))["result"]
+        done = (await ask(client, "ListTasks", status="TASK_STATE_COMPLETED", pageSize=2))["result"]
+        metrics = await (
+            await client.http.get(f"{client.url}/metrics", headers={"Authorization": f"Bearer {client.token}"})
+        ).text()
+    assert opened == 1
+    assert [task["contextId"] for page in (first, second) for task in page["tasks"]] == ["c-3", "c-2", "c-1"]
+    assert (first["totalSize"], second["nextPageToken"], done["totalSize"], len(done["tasks"])) == (3, "", 3, 2)
+    assert "steersman_sessions_open 0" in metrics
 
 
 async def test_a_failed_run_is_a_failed_task() -> None:

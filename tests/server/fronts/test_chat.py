@@ -133,6 +133,20 @@ async def test_results_that_are_sent_again_under_one_key_count_once() -> None:
     assert script.asked == 2
 
 
+async def test_a_key_is_for_one_of_the_two_apis_and_never_empty() -> None:
+    script = ScriptedModel("One.", "Two.")
+    async with run_server(lambda: Agent(script.model)) as client:
+        body = {"messages": [user("Go.")]}
+        empty = [
+            await client.send("POST", "/v1/chat/completions", body, Idempotency_Key=key) for key in ("", "x" * 201)
+        ]
+        await client.send("POST", "/v1/chat/completions", body, Idempotency_Key="key-1")
+        await client.send("POST", "/v1/responses", {"input": "Else."}, Idempotency_Key="key-1")
+    assert [status for status, _ in empty] == [400, 400]
+    said = [[message.text for message in request.messages] for request, _ in script.requests]
+    assert said == [["Go."], ["Else."]]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_question_is_a_conflict_with_words(stream: bool) -> None:
     async with run_server() as client:

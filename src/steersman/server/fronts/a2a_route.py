@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any
 
 from aiohttp import web
 
@@ -24,6 +23,7 @@ from steersman.server.fronts.a2a import (
     read_message,
 )
 from steersman.server.fronts.a2a_calls import Call, Listing, Message, OfTask, Send, read_params
+from steersman.server.fronts.a2a_card import CARD, show_card
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.json_rpc import (
@@ -45,8 +45,6 @@ from steersman.server.position import Position
 from steersman.server.sessions import Sessions
 from steersman.session.stores.store import SessionError
 
-CARD: Final = "/.well-known/agent-card.json"
-"""Where the agent card is."""
 TASK_NOT_FOUND, NOT_CANCELABLE, NO_PUSH, UNSUPPORTED = -32001, -32002, -32003, -32004
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _BEAT = 10.0
@@ -95,27 +93,6 @@ def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
     """Add the routes of this front."""
     router.add_post("/a2a", A2AFront(sessions).respond)
     router.add_get(CARD, partial(show_card, sessions))
-
-
-async def show_card(sessions: Sessions, request: web.Request) -> web.Response:
-    """The agent card; it needs no token."""
-    prefix = request.path.removesuffix(CARD)
-    url = f"{request.scheme}://{request.host}{prefix}/a2a"
-    name = next(iter(sessions.agents))
-    skill = {"id": name, "name": name, "description": f"Talk to the agent {name}.", "tags": ["agent"]}
-    card: Frame = {
-        "name": f"Steersman: {name}",
-        "description": "An agent that answers in text and asks before it acts where it has to.",
-        "version": _find_version(),
-        "supportedInterfaces": [{"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
-        "capabilities": {"streaming": True, "pushNotifications": False, "extendedAgentCard": False},
-        "defaultInputModes": ["text/plain", "image/png", "image/jpeg"],
-        "defaultOutputModes": ["text/plain"],
-        "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
-        "securityRequirements": [{"schemes": {"bearer": {"list": []}}}],
-        "skills": [skill],
-    }
-    return reply(card)
 
 
 class A2AFront:
@@ -244,35 +221,47 @@ class A2AFront:
         return telling.translator.describe()
 
     async def _list(self, params: Listing) -> Frame:
-        found = [task async for task in self._list_tasks(params)]
-        if params.status not in ("", 0, "TASK_STATE_UNSPECIFIED"):
-            found = [task for task in found if task["status"]["state"] == params.status]
-        if not params.include_artifacts:
-            found = [_leave_out_artifacts(task) for task in found]
         start, size = _read_page(params.page_token), min(max(params.page_size or 50, 1), 100)
-        more = str(start + size) if start + size < len(found) else ""
-        tasks = found[start : start + size]
-        return {"tasks": tasks, "nextPageToken": more, "pageSize": size, "totalSize": len(found)}
+        keys = await self._list_keys(params.context_id)
+        if params.status in ("", 0, "TASK_STATE_UNSPECIFIED"):
+            total, tasks = len(keys), await self._describe_all(keys[start : start + size], params)
+        else:
+            found = await self._describe_all(keys, params)
+            found = [task for task in found if task["status"]["state"] == params.status]
+            total, tasks = len(found), found[start : start + size]
+        more = str(start + size) if start + size < total else ""
+        return {"tasks": tasks, "nextPageToken": more, "pageSize": size, "totalSize": total}
 
-    async def _list_tasks(self, params: Listing) -> AsyncGenerator[Frame]:
-        """The tasks of a user, those of the session that was used last first."""
+    async def _list_keys(self, context: str) -> list[str]:
+        """The ids of a user's tasks, those of the session that was used last first."""
+        found: list[str] = []
         for summary in await self._sessions.list_summaries(current_user.get()):
             live = self._sessions.live.get(summary.id)
             notes: Mapping[str, Any] = (
                 (await self._sessions.find_outline(summary)).receipts if live is None else live.list_notes()
             )
-            for key in reversed(list(notes)):
-                if key.startswith("task_") and params.context_id in ("", notes[key]["context"]):
-                    try:
-                        _, telling, _ = await self._open(key)
-                    except RpcError:
-                        continue  # another program has its session, or it was deleted meanwhile
-                    yield telling.translator.describe(params.history_length or 0)
+            tasks = [key for key in notes if key.startswith("task_") and context in ("", notes[key]["context"])]
+            found += reversed(tasks)
+        return found
+
+    async def _describe_all(self, ids: Sequence[str], params: Listing) -> list[Frame]:
+        found: list[Frame] = []
+        for id in ids:
+            session_id = _find_session(id)
+            was_open = session_id in self._sessions.live
+            try:
+                _, telling, _ = await self._open(id)
+            except RpcError:
+                continue  # another program has its session, or it was deleted meanwhile
+            task = telling.translator.describe(params.history_length or 0)
+            found.append(task if params.include_artifacts else _leave_out_artifacts(task))
+            if not was_open:
+                await self._sessions.close_idle(session_id)  # other programs may want it
+        return found
 
     async def _open(self, id: str) -> tuple[LiveSession, Telling, Mapping[str, Any]]:
-        _, _, session = id.removeprefix("task_").partition("_")
         try:
-            live = await self._sessions.open(current_user.get(), session)
+            live = await self._sessions.open(current_user.get(), _find_session(id))
         except SessionError as error:
             raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.") from error
         note = live.find_note(id)
@@ -378,6 +367,11 @@ def _describe_error(error: Exception) -> Frame:
     return {"code": INVALID_PARAMS if status == 422 else UNSUPPORTED, "message": str(error)}
 
 
+def _find_session(id: str) -> str:
+    """The session in the id of a task."""
+    return id.removeprefix("task_").partition("_")[2]
+
+
 def _leave_out_artifacts(task: Frame) -> Frame:
     return {name: value for name, value in task.items() if name != "artifacts"}
 
@@ -390,10 +384,3 @@ def _read_page(token: str) -> int:
     if token and not token.isdecimal():
         raise RpcError(INVALID_PARAMS, f"There is no page {token!r:.100}.")
     return int(token or 0)
-
-
-def _find_version() -> str:
-    try:
-        return version("steersman")
-    except PackageNotFoundError:
-        return "0"

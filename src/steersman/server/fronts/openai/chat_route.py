@@ -55,7 +55,7 @@ async def complete(sessions: Sessions, request: web.Request) -> web.StreamRespon
         agent = choose_agent(sessions, body.model)
         if sessions.draining:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
-        live = await open_fresh(sessions, request, agent, token)
+        live = await open_fresh(sessions, request, agent, f"openai-chat-{token}")
     completion = Completion(live, Translator(list_names(tools), partial(_name_call, live)), token)
     # A run that cannot start is an error, and not a stream.
     await live.start_alone(partial(completion.start, body, given, tools))

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
@@ -15,6 +15,9 @@ from steersman.server.http.access import current_user
 from steersman.server.http.problems import Problem
 from steersman.server.live import Approvals, LiveSession
 from steersman.server.sessions import Sessions
+
+LONGEST_KEY: Final = 200
+"""The most characters of an idempotency key."""
 
 
 class _Body(msgspec.Struct, frozen=True):
@@ -75,15 +78,17 @@ def read_time() -> int:
 def make_token(request: web.Request) -> str:
     """The part of an id that is new for each request, and the same for the same idempotency key."""
     key = request.headers.get("Idempotency-Key")
+    if key is not None and not 0 < len(key) <= LONGEST_KEY:
+        raise Problem(400, f"An Idempotency-Key has 1 to {LONGEST_KEY} characters, got {len(key)}.")
     return secrets.token_hex(12) if key is None else hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
-async def open_fresh(sessions: Sessions, request: web.Request, agent: str, token: str) -> LiveSession:
-    """A session of its own for a request; the same one for the same idempotency key."""
+async def open_fresh(sessions: Sessions, request: web.Request, agent: str, name: str) -> LiveSession:
+    """A session of its own for a request; the one of this name for one with an idempotency key."""
     user = current_user.get()
     if "Idempotency-Key" not in request.headers:
         return await sessions.create(user, agent)
-    return await sessions.open_named(user, f"openai-{token}", agent)
+    return await sessions.open_named(user, name, agent)
 
 
 def check_outputs(expected: Sequence[str], outputs: Mapping[str, str]) -> None:

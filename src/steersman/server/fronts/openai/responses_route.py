@@ -101,7 +101,7 @@ class ResponsesFront:
             return live
         if body.conversation_id is not None:
             return await self._sessions.open_named(user, body.conversation_id, agent)
-        return await open_fresh(self._sessions, request, agent, token)
+        return await open_fresh(self._sessions, request, agent, f"openai-{token}")
 
     async def _start(self, live: LiveSession, body: ResponseBody, id: str) -> Told:
         note = live.find_note(id)
