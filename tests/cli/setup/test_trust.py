@@ -66,6 +66,20 @@ async def test_settings_of_a_project_count_after_a_yes_and_only_with_that_conten
     assert len(told) == 3
 
 
+async def test_trust_in_settings_does_not_hold_for_a_link_to_them(place: Place) -> None:
+    """failures.md L12: the settings of one project, of which a link of another project makes its own."""
+    _written(place.project / ".steersman/config.toml", "max_turns = 3")
+    agreeing, told = Person(agrees=True), list[str]()
+    assert await load_project_settings(place.project, ask=agreeing, notify=print) == Settings(max_turns=3)
+    other = place.project.parent / "other"
+    other.mkdir()
+    (other / ".steersman").symlink_to(place.project / ".steersman")
+    assert await load_project_settings(other, ask=None, notify=told.append) == Settings()
+    assert "is not trusted" in told[0]
+    assert await load_project_settings(other, ask=agreeing, notify=print) == Settings(max_turns=3)
+    assert await load_project_settings(other, ask=None, notify=print) == Settings(max_turns=3)
+
+
 async def test_settings_that_are_wrong_are_not_trusted_even_after_a_yes(place: Place) -> None:
     _written(place.project / ".steersman/config.toml", "[approval]\nmode = 'bypass'")
     agreeing = Person(agrees=True)

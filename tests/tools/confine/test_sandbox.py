@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import shutil
@@ -269,6 +270,26 @@ def test_limits_of_processes_outside_cannot_be_set(room: Room, walls: Confinemen
         finally:
             outside.kill()
     assert room.run(walls, "ulimit -n 77; ulimit -n") == ("77\n", 0)
+
+
+def test_shared_memory_of_others_cannot_be_used(room: Room, walls: Confinement) -> None:
+    """docs/bash.md: other processes cannot be read. Shared memory by a key is no file, so no rule for files holds."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.shmat.restype = ctypes.c_void_p
+    library.shmdt.argtypes = [ctypes.c_void_p]
+    key = 0x53000000 | os.getpid()
+    segment = library.shmget(key, 4096, 0o1600)
+    assert segment >= 0
+    place = library.shmat(segment, None, 0)
+    try:
+        ctypes.memmove(place, b"canary", 6)
+        load = "import ctypes as c; l = c.CDLL(None); l.shmat.restype = c.c_void_p"
+        use = f'p = l.shmat(l.shmget({key}, 4096, 0), None, 0); print(c.string_at(p, 6)); c.memmove(p, b"broken", 6)'
+        assert "canary" not in room.run(walls, python(f"{load}; {use}"))[0]
+        assert ctypes.string_at(place, 6) == b"canary"
+    finally:
+        library.shmdt(place)
+        library.shmctl(segment, 0, None)
 
 
 def test_processes_outside_cannot_be_touched(room: Room, walls: Confinement) -> None:

@@ -107,6 +107,20 @@ def test_only_its_own_limits_can_be_set(machine: str) -> None:
     assert [verdict(program, audit, number, pid, 7, 0, 0x1000) for pid in (0, 1)] == [ALLOWED] * 2
 
 
+@pytest.mark.parametrize(
+    ("machine", "numbers"),
+    [
+        ("x86_64", [29, 30, 31, *range(64, 67), *range(68, 72), 220, 240, 241]),
+        ("aarch64", [180, 181, *range(186, 197)]),
+    ],
+)
+def test_what_has_no_place_in_the_file_system_is_not_shared(machine: str, numbers: list[int]) -> None:
+    """docs/bash.md: shared memory of other programs cannot be used; with a namespace of its own, a command may."""
+    for shared, answer in ((True, ALLOWED), (False, DENIED)):
+        program = build_filter((), shared=shared, machine=machine)
+        assert {verdict(program, AUDIT[machine], number) for number in numbers} == {answer}
+
+
 @pytest.mark.parametrize("flag", [0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000])
 def test_no_namespace_is_made(machine: str, flag: int) -> None:
     program, audit = build_filter((), machine=machine), AUDIT[machine]

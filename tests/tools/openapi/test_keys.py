@@ -47,6 +47,20 @@ async def test_keys_are_sent_and_not_repeated() -> None:
         assert "[redacted]" in text
 
 
+async def test_a_key_in_the_type_of_an_answer_is_not_repeated() -> None:
+    """failures.md L13: the type is shown in lower case, in the text and in the details."""
+    key = "CANARY-Key-4711"
+
+    def echo(seen: Seen) -> web.StreamResponse:
+        return web.Response(body=b"\0", headers={"Content-Type": f"application/{seen.headers['x-key']}"})
+
+    with Api(echo) as api:
+        output = await called(one(described("/x"), api.url, headers={"X-Key": key}))
+        assert api.last.headers["x-key"] == key
+        assert "canary" not in f"{output.content} {output.details}".lower()
+        assert output.details["media_type"] == "[redacted]"
+
+
 PASSWORD = b64encode(f"me:{CANARY}".encode()).decode()
 
 

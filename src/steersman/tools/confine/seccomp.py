@@ -38,6 +38,7 @@ class _Machine(NamedTuple):
     socketpair: int
     unshare: int
     denied: tuple[int, ...]
+    shared: tuple[int, ...]
     # Calls that set the mode of a file: the number, and where the mode is. `opening` also has the place of the flags.
     opening: tuple[tuple[int, int, int], ...]
     making: tuple[tuple[int, int], ...]
@@ -64,6 +65,8 @@ _MACHINES = {
             103, 154, 155, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 212, 227, 246, 248,
             249, 250, 298, 304, 308, 313, 320, 321, 323,
         ),
+        # shmget shmat shmctl semget semop semctl msgget msgsnd msgrcv msgctl semtimedop mq_open mq_unlink
+        shared=(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 220, 240, 241),
         opening=((2, _SECOND, _THIRD), (257, _THIRD, _FOURTH)),  # open openat
         making=((85, _SECOND), (133, _SECOND), (259, _THIRD)),  # creat mknod mknodat
         changing=((90, _SECOND), (91, _SECOND), (268, _THIRD), (_FCHMODAT2, _THIRD)),  # chmod fchmod fchmodat
@@ -85,6 +88,7 @@ _MACHINES = {
             18, 39, 40, 41, 60, 89, 104, 105, 106, 112, 116, 142, 161, 162, 170, 217, 218, 219, 224, 225, 241, 265, 268,
             273, 280, 282, 294,
         ),
+        shared=(194, 196, 195, 190, 193, 191, 186, 189, 188, 187, 192, 180, 181),
         opening=((56, _THIRD, _FOURTH),),
         making=((33, _THIRD),),
         changing=((52, _SECOND), (53, _THIRD), (_FCHMODAT2, _THIRD)),
@@ -99,11 +103,14 @@ def is_supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in _MACHINES
 
 
-def build_filter(families: Iterable[int], *, setgid: bool = False, machine: str | None = None) -> bytes:
+def build_filter(
+    families: Iterable[int], *, setgid: bool = False, shared: bool = True, machine: str | None = None
+) -> bytes:
     """Build the filter; `families` are the socket families that may be opened.
 
     A connected pair of sockets (`socketpair`) is always allowed: it reaches no other process. `setgid` lets `chmod` set
-    the setgid bit, which folders have where a group shares them.
+    the setgid bit, which folders have where a group shares them. `shared` allows the shared memory, semaphores and
+    message queues that have no place in the file system: without a namespace, they are those of other programs too.
     """
     known = _MACHINES[machine or platform.machine()]
     steps: list[_Step] = [
@@ -118,7 +125,7 @@ def build_filter(families: Iterable[int], *, setgid: bool = False, machine: str 
     # back to `clone` and `openat`.
     for number in (known.clone3, _OPENAT2):
         steps += _return_if(_EQUAL, number, _NOT_THERE)
-    for number in (*known.denied, *_DENIED_EVERYWHERE):
+    for number in (*known.denied, *_DENIED_EVERYWHERE, *(() if shared else known.shared)):
         steps += _return_if(_EQUAL, number, _NOT_PERMITTED)
     for number in (known.clone, known.unshare):
         steps += _filter_call(number, [(_LOAD, 0, 0, _FIRST), *_return_if(_ANY_BIT, _NEW_NAMESPACE, _NOT_PERMITTED)])

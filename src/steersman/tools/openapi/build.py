@@ -19,6 +19,7 @@ from steersman.tools.openapi.request import CallKeys, Keys, KeySource, PreparedR
 from steersman.tools.tool import Access, Tool
 from steersman.tools.web import REDIRECTS, open_session, read_body, to_tool_error
 from steersman.types.errors import ToolError
+from steersman.types.secrets import REDACTED
 from steersman.types.tools import ToolOutput
 
 if TYPE_CHECKING:
@@ -159,16 +160,19 @@ class _Api:
     async def _read_output(self, response: ClientResponse, call_keys: CallKeys) -> ToolOutput:
         body = await read_body(response, self.max_bytes)
         status = f"HTTP {response.status} {response.reason or ''}".rstrip()
+        # As it was sent: in lower case, a key in it would not be found.
+        sent = response.headers.get("Content-Type", "")
+        media_type = body.media_type if call_keys.redact(sent) == sent else REDACTED
         if body.kind in ("other", "image") and body.data:
             size = f"{len(body.data):,} bytes" if body.whole else f"more than {len(body.data):,} bytes"
-            text = f"{status}. The answer is {body.media_type or 'binary data'}, {size}, and is not shown."
+            text = f"{status}. The answer is {media_type or 'binary data'}, {size}, and is not shown."
         elif not body.data:
             text = f"{status}. The answer is empty."
         else:
             text = body.text if response.status < 300 else f"{status}\n\n{body.text}"
         if not body.whole:
             text = f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
-        details = {"http_status": response.status, "media_type": body.media_type}
+        details = {"http_status": response.status, "media_type": media_type}
         return ToolOutput(call_keys.redact(text), details, is_error=response.status >= 300)
 
 
