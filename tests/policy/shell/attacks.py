@@ -83,6 +83,8 @@ _BY_PROGRAM = {
         "cargo test --doc -- --skip 'x --logfile=f'", "cargo test --doc -- 'x --logfile=f'",
         "cargo test 'x --logfile f'", "cargo test -- --skip='x --logfile=f'",
         "cargo test -- --test-threads '1 --logfile=f'",
+        # It also reads arguments from files.
+        "cargo test --doc @evil", "cargo test -- @evil", "cargo test -- --skip @evil", "cargo test -- --skip=@evil",
     ),
     "cargo build": (
         "cargo build --config build.rustc-wrapper=evil", "cargo build --target-dir=/x", "cargo build --artifact-dir=x",
@@ -210,7 +212,7 @@ _BY_PROGRAM = {
     ),
     "npm test": (
         "npm test '$(evil)'", "npm test '`evil`'", "npm test -- '$(evil)'",
-        "npm test src/a*", "npm test 'a;evil'", "npm test 'a|evil'",
+        "npm test src/a*", "npm test @evil", "npm test -- @evil", "npm test 'a;evil'", "npm test 'a|evil'",
         "npm test --node-options=--require=./evil", "npm test -- --require ./evil", "npm test --prefix=/x",
     ),
     "npm run build": (

@@ -225,6 +225,7 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
 def _list_candidates(command: str, parsed: ParsedCommand) -> list[list[str]]:
     """List the words of everything in a command that may be run as a command."""
     found = [[word.text for word in part.words] for part in parsed.parts]
+    found += [[*part.variables, *[word.text for word in part.words]] for part in parsed.parts if part.variables]
     if parsed.problem is not None or any(_runs_others(words[0]) for words in found):
         found += list_possible_commands(command)
     return found

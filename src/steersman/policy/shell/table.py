@@ -8,7 +8,7 @@ A table is a text. An entry begins with the commands it is about, separated by c
     equals     such a word may have its value behind `=`; other programs take the next word for the value all the same
     double     such a word may have two dashes as well
     deep       the program reads the files below its operands
-    at         `@name` is a file with more arguments
+    at         `@name` is a file with more arguments, for the program or for one behind it
     split      a program behind it splits its arguments at blanks
     operands=  any (the default), none, inside (the workspace), write (files of the workspace that it may write), target
                (of a makefile), or the number of operands after which the next one is written to

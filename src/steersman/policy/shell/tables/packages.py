@@ -2,7 +2,7 @@
 
 TABLE = """
 npm test, npm t, npm tst, npm run, npm run-script, pnpm test, pnpm t, pnpm run, yarn test,
-yarn run | operands=inside after=ask check=script
+yarn run | operands=inside after=ask check=script at
   -sdv --silent --verbose --quiet --no-color --color --if-present --no-progress --no-fund --no-audit
   --no-update-notifier --workspaces --include-workspace-root --foreground-scripts? --ignore-scripts --timing?
   ! -w: -C: -g --workspace= --prefix= --script-shell= --node-options= --userconfig= --globalconfig=
@@ -40,24 +40,24 @@ brew list, brew info, brew outdated | check=formula
 @cargobuild
   @cargo -r -p: -j: --package= --workspace --all --exclude= --lib --bins --bin= --examples --example= --tests --test=
   --benches --bench= --all-targets --release --profile= --jobs= --keep-going --target=n
-cargo build, cargo b, cargo check, cargo c, cargo doc | operands=none after=ask split
+cargo build, cargo b, cargo check, cargo c, cargo doc | operands=none after=ask split at
   @cargobuild --no-deps --document-private-items
   ! --open
-cargo test, cargo t | operands=inside after=+libtest split
+cargo test, cargo t | operands=inside after=+libtest split at
   @cargobuild --doc --no-run --no-fail-fast
-cargo nextest run | operands=inside after=+libtest
+cargo nextest run | operands=inside after=+libtest at
   @cargobuild -E: --no-run --no-fail-fast --filter-expr= --test-threads= --retries= --no-capture --nocapture
   --run-ignored= --failure-output= --success-output= --status-level= --final-status-level=
-+libtest | operands=any split
++libtest | operands=any split at
   -q --nocapture --no-capture --show-output --test-threads= --skip= --exact --ignored --include-ignored --list
   --quiet --test --bench --color= --format=n --report-time? --ensure-time
   ! --logfile= --force-run-in-process --exclude-should-panic --shuffle --shuffle-seed= -Z:
-cargo clippy | operands=none after=+lints split
+cargo clippy | operands=none after=+lints split at
   @cargobuild --no-deps --explain= -V --version
   ! -W: -A: -D: --fix --allow-dirty --allow-staged --allow-no-vcs --broken-code --edition-idioms
 +lints | operands=none
   -D:l -W:l -A:l -F:l --deny=l --warn=l --allow=l --forbid=l --cap-lints=l
-cargo fmt | operands=none after=+rustfmt split
+cargo fmt | operands=none after=+rustfmt split at
   -qvh -p: --all --check --quiet --verbose --package= --version --help
   ! --manifest-path= --message-format=
 +rustfmt | operands=none
