@@ -204,6 +204,7 @@ _BY_PROGRAM = {
         "pytest -p evil", "pytest -xp evil", "pytest -c evil", "pytest @evil", "pytest --rootd=/x",
         "pytest -W error::evil.E",
         "pytest --cov-report=html:x", "pytest --cov-report=xml:conftest.py", "pytest --debug", "pytest --pdb",
+        "pytest .?/evil", "pytest .*/evil", "pytest sub/.?/.?/evil",
         "pytest --junit-xml=f", "pytest --pyargs evil", "pytest ../evil", "pytest --confcutdir=/x",
     ),
     "python -m pytest": (

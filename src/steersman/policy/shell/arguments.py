@@ -36,6 +36,8 @@ _LIMITS = {
 _BACK = re.compile(r"\.(?:\.?\*+|\?\**|\[.*)", re.DOTALL)
 _BLANK = re.compile(r"\s")
 _TARGET = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
+# `.g*` may become `.git`, and older shells expand `.?` to `..`.
+_HIDDEN = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
 _LIMITED = frozenset(("none", "inside", "write", "target"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
@@ -226,8 +228,9 @@ class _Reader:
         text = word.text
         if is_outside(text):
             raise NeedsApproval(f"{text!r:.200} is outside the folder")
-        hidden = word.wild >= 0 and "/." in f"/{text}"  # `.g*` may become `.git`
-        if self.entry.operands == "write" and (hidden or not _PROTECTED.isdisjoint(text.casefold().split("/"))):
+        if word.wild >= 0 and _HIDDEN.search(text):
+            raise NeedsApproval(f"{text!r:.200} could lead to a hidden folder, or out of this one")
+        if self.entry.operands == "write" and not _PROTECTED.isdisjoint(text.casefold().split("/")):
             raise NeedsApproval(f"{text!r:.200} changes what later commands do")
 
 
