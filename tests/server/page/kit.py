@@ -31,8 +31,8 @@ needs_browser = pytest.mark.skipif(
 SLOWLY = 20_000
 """The most milliseconds that a condition may take on a busy machine."""
 
-HURRY = 'sessionStorage.setItem("steersman.pace", "0.1");'
-"""The page waits a tenth as long before it connects again or reads the list of sessions."""
+HURRY = 'sessionStorage.setItem("steersman.pace", "0.05");'
+"""The page waits a twentieth as long before it connects again or reads the list of sessions."""
 
 expect.set_options(timeout=SLOWLY)
 current_browser: ContextVar[Browser] = ContextVar("current_browser")

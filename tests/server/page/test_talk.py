@@ -11,7 +11,7 @@ from tests.server.kit import Gate, make_agent, run_server
 from tests.server.page.kit import Tab, needs_browser, open_page
 
 from steersman import Agent, tool
-from steersman.testing import ScriptedModel, answer, call, error, thinking
+from steersman.testing import ScriptedModel, answer, call, error, stall, thinking
 
 pytestmark = [pytest.mark.real_time, needs_browser]
 
@@ -103,7 +103,7 @@ async def check_decision(tab: Tab, status: str, said: str) -> None:
 
 async def test_a_run_is_stopped_and_continued() -> None:
     """Section 4: Stop and Continue; an error is shown where it happened."""
-    script = (answer("word " * 400, deltas=400, pace=0.02), error("invalid_request", "Half of "), "Whole.")
+    script = (stall("word word word"), error("invalid_request", "Half of "), "Whole.")
     async with run_server(make_agent(*script)) as client, open_page(client) as tab:
         await tab.say("Write.")
         await expect(tab.answer).to_contain_text("word word word")
