@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from tests.server.kit import Client, make_agent, run_server
+
+from steersman.server.http.access import ANY_ADDRESS
 
 pytestmark = pytest.mark.real_time
 
@@ -127,10 +130,59 @@ async def test_a_body_that_is_too_large_or_no_json_is_refused() -> None:
 
 async def test_every_answer_has_the_security_headers() -> None:
     async with run_server(make_agent("Yes.")) as client:
-        for path in ("/", "/healthz", "/sessions", "/nothing"):
+        for path in ("/", "/healthz", "/sessions", "/nothing", f"/?token={client.token}"):
             _, _, headers = await get(client, path)
             assert headers["X-Content-Type-Options"] == "nosniff"
             assert "default-src 'none'" in headers["Content-Security-Policy"]
+        id, token = await client.create(), {"Authorization": f"Bearer {client.token}"}
+        async with client.http.get(f"{client.url}/sessions/{id}/events", headers=token) as response:
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+
+
+async def test_a_site_that_is_named_may_read_responses() -> None:
+    """Section 3: no CORS unless configured; a preflight has no token."""
+    site, other = "https://app.example", "https://evil.example"
+    async with run_server(make_agent("Yes."), origins=[site]) as client:
+        found: list[tuple[int, str | None]] = []
+        for origin in (site, other):
+            for method, headers in (
+                ("OPTIONS", {"Access-Control-Request-Method": "POST"}),
+                ("POST", {"Authorization": f"Bearer {client.token}"}),
+                ("POST", {}),
+            ):
+                sent = {"Origin": origin, **headers}
+                async with client.http.request(method, f"{client.url}/sessions", headers=sent) as response:
+                    found.append((response.status, response.headers.get("Access-Control-Allow-Origin")))
+                    if method == "OPTIONS" and origin == site:
+                        assert "Idempotency-Key" in response.headers["Access-Control-Allow-Headers"]
+    assert found == [(204, site), (201, site), (401, site), (403, None), (403, None), (403, None)]
+
+
+async def test_an_error_names_no_file_of_the_server(tmp_path: Path) -> None:
+    async with run_server(make_agent("Yes."), store=tmp_path / "s.db") as client:
+        await client.create()
+        for path in ("/sessions/nope/tree", "/sessions/nope/events", "/sessions/nope"):
+            status, problem = await client.send("GET", path)
+            assert status == 404
+            assert str(tmp_path) not in problem["detail"]
+
+
+async def test_a_body_that_cannot_be_unpacked_is_refused() -> None:
+    async with run_server(make_agent("Yes.")) as client:
+        id = await client.create()
+        token = {"Authorization": f"Bearer {client.token}", "Content-Type": "application/json"}
+        sent = {**token, "Content-Encoding": "gzip"}
+        async with client.http.post(f"{client.url}/sessions/{id}/prompt", data=b"no gzip", headers=sent) as response:
+            assert response.status == 400
+            assert response.content_type == "application/problem+json"
+
+
+@pytest.mark.parametrize(("host", "status"), [("192.0.2.7", 200), ("[2001:db8::7]:80", 200), ("evil.example", 403)])
+async def test_a_server_on_all_addresses_may_be_called_by_any_of_them(host: str, status: int) -> None:
+    """Section 3: Host is checked against DNS rebinding, which needs a name."""
+    async with run_server(make_agent("Yes."), hosts=[ANY_ADDRESS]) as client:
+        found, _, _ = await get(client, "/healthz", Host=host)
+    assert found == status
 
 
 async def test_the_token_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:

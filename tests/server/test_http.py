@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kit import Gate, check_order, make_agent, read_sse, run_server
+from aiohttp import ClientSession, web
+from tests.server.kit import Client, Gate, check_order, make_agent, read_sse, run_server
 
 from steersman import Approval
+from steersman.server import Server
 from steersman.testing import answer, call, error
 
 pytestmark = pytest.mark.real_time
@@ -265,12 +268,14 @@ async def test_openapi_describes_every_route() -> None:
         id = await client.create()
         for path, methods in described["paths"].items():
             for method in methods:
-                if path.endswith("/events"):
-                    continue  # it does not end
+                if path.endswith(("/events", "/metrics")):
+                    continue  # the first does not end, the second is no JSON
                 status, _ = await client.send(method.upper(), path.replace("{id}", id), [])
                 assert status not in (404, 405, 500), (method, path)
                 if method == "delete":
                     id = await client.create()
+    assert described["paths"]["/healthz"]["get"]["security"] == []
+    assert {"/metrics", "/openapi.json"} < set(described["paths"])
     prompt = described["paths"]["/sessions/{id}/prompt"]["post"]
     assert prompt["requestBody"]["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/Say"}
 
@@ -341,3 +346,42 @@ async def test_a_watcher_can_begin_with_the_last_records(caplog: pytest.LogCaptu
     assert told.partition(".")[0] == str(end)
     assert wrong == 400
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize(("action", "at"), [("branch", "nope"), ("branch", 99), ("rerun", "nope"), ("rerun", 99)])
+async def test_an_entry_that_is_not_there_is_refused_with_words(action: str, at: str | int) -> None:
+    async with run_server(make_agent("Yes.", "Again.")) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Hi"})
+        await client.collect(id)
+        body = {"at": at, "content": "x"} if action == "branch" else {"at": at}
+        status, problem = await client.send("POST", f"/sessions/{id}/{action}", body)
+    assert (status, str(at) in problem["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize("query", ["limit=0000000199999", "limit=" + "9" * 5000, "cursor=nan~a", "cursor=inf~a"])
+async def test_a_number_of_a_list_is_within_its_bounds(query: str) -> None:
+    async with run_server(make_agent("Yes.")) as client:
+        await client.create()
+        status, _ = await client.send("GET", f"/sessions?{query}")
+    assert status == 400
+
+
+async def test_while_the_server_stops_no_answer_starts_a_run(tmp_path: Path) -> None:
+    """Section 6: draining is 503, also for the answer to a question that a restart has left open."""
+    async with run_server(store=tmp_path / "s.db") as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        question = await client.find(id, "approval_requested")
+    server = Server(make_agent("Done."), store=tmp_path / "s.db")
+    runner = web.AppRunner(server.app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with ClientSession() as http:
+        client = Client(http, f"http://127.0.0.1:{runner.addresses[0][1]}", server.token)
+        await server.sessions.drain(0)
+        body = {"id": question["approval_id"]}
+        answered, _ = await client.send("POST", f"/sessions/{id}/approve", body)
+        _, shown = await client.send("GET", f"/sessions/{id}")
+    await runner.cleanup()
+    assert (answered, shown["status"]) == (503, "waiting")

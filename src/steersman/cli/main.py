@@ -61,7 +61,7 @@ def _parse_and_run(words: Sequence[str]) -> int:
 
     from steersman.cli.terminal.stderr import capture_logs
 
-    with capture_logs(verbose=options.verbose):
+    with capture_logs(verbose=options.verbose, server=options.command == "serve"):
         return asyncio.run(_dispatch(options))
 
 

@@ -101,12 +101,12 @@ async def _begin(run: Run) -> bool:
             return False
     run.is_admitted = True
     await take_queued(run, "steering", at=len(run.pending))
-    # A continuation after a finished answer is about what was queued since.
+    # A new run without prompts, and a continuation after a finished answer, are about what was queued since.
     if (
         not prompts
         and not run.pending
         and not decision.inject
-        and await _is_answered(run)
+        and (type(run.start.continuation_kind) is Initial or await _is_answered(run))
         and not await take_queued(run, "follow_up")
         and run.config.convert_to_llm is not default_convert_to_llm
     ):

@@ -8,6 +8,7 @@ events (`watch.py`).
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -19,7 +20,7 @@ from steersman.server.log_events import RECORDED, RunSpans, encode_record
 from steersman.server.position import RECORD, Position
 from steersman.session.journal import JournalWriter
 from steersman.session.records import Record, decode
-from steersman.session.stores.store import Handle, SessionError, Store
+from steersman.session.stores.store import Handle, SessionError, SessionNotFound, Store
 from steersman.types.events import AgentEvent, MessageEnd, MessageUpdate
 from steersman.types.wire import encode
 
@@ -80,6 +81,8 @@ class Hub:
         self._journal: JournalWriter | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._waking = False
+        self._reader: Handle | None = None
+        self._reading = threading.Lock()
 
     @property
     def last_record(self) -> int:
@@ -108,6 +111,20 @@ class Hub:
         """End all watches."""
         self.closed = True
         self.wake()
+        self._release_soon()
+
+    def join(self) -> None:
+        """Count one more watcher."""
+        self.watchers += 1
+
+    def leave(self) -> None:
+        """Count one watcher less; the last one closes what was open to read for them."""
+        self.watchers -= 1
+        self._release_soon()
+
+    def _release_soon(self) -> None:
+        if self._reader is not None and (self.closed or not self.watchers):
+            asyncio.get_running_loop().run_in_executor(None, self.release_reader)
 
     # Events in
 
@@ -137,8 +154,11 @@ class Hub:
 
     async def refresh(self) -> None:
         """Show what another program has written to the session since."""
-        while lines := await asyncio.to_thread(self.read_lines, self.last_record):
-            self._show_lines(lines)
+        try:
+            while lines := await asyncio.to_thread(self.read_lines, self.last_record):
+                self._show_lines(lines)
+        finally:
+            self._release_soon()
 
     def _show_lines(self, lines: Sequence[tuple[int, bytes]]) -> None:
         self.add_records([decode(line) for _, line in lines])
@@ -214,19 +234,34 @@ class Hub:
         return Item(Position(record, max(number, 0)), msgspec.json.encode(fields))
 
     def read_lines(self, after: int, most: int = STORE_BATCH) -> Sequence[tuple[int, bytes]]:
-        """Encoded records from the store, after a number. It blocks, so call it in a thread."""
-        try:
-            handle = self.store.open(self.session_id, write=False)
-        except SessionError:
-            return ()  # it was deleted meanwhile
+        """Encoded records from the store, after a number. It blocks, so call it in a thread.
+
+        Raises `SessionError` if the store cannot be read; a session that was deleted has no more records.
+        """
         found: list[tuple[int, bytes]] = []
         size = 0
-        try:
-            for seq, line in islice(handle.lines(after), most):
-                found.append((seq, line))
-                size += len(line)
-                if size >= STORE_BYTES:
-                    break
-        finally:
-            handle.close()
+        with self._reading:
+            try:
+                if self._reader is None:
+                    self._reader = self.store.open(self.session_id, write=False)
+                for seq, line in islice(self._reader.lines(after), most):
+                    found.append((seq, line))
+                    size += len(line)
+                    if size >= STORE_BYTES:
+                        break
+            except SessionNotFound:
+                self._close_reader()
+            except SessionError:
+                self._close_reader()
+                raise
         return found
+
+    def release_reader(self) -> None:
+        """Close the store's handle, which a store opens only after a look at the whole session. Call it in a thread."""
+        with self._reading:
+            self._close_reader()
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -19,7 +20,8 @@ from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
 from steersman.server.hub import Hub
-from steersman.server.outline import RECEIPT, REFUSED, Outline
+from steersman.server.outline import CONFIGURED, RECEIPT, REFUSED, Outline
+from steersman.server.settings import change_settings
 from steersman.session.session import Session
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
@@ -52,8 +54,11 @@ class LiveSession:
         self._outline = outline
         self._task: asyncio.Task[None] | None = None
         self._answering: SubscriptionId | None = None
-        # Answers to questions of a run that has yet to ask them again after a restart.
-        self._early_answers: dict[str, Callable[[], object]] = {}
+        # How questions are answered in the next run, if a message came too late for the run that goes on.
+        self._next_approvals: Approvals | None = None
+        # The questions that a run has yet to ask again after a restart, and the answers that came for them.
+        self._to_ask_again: set[str] = set()
+        self._early_answers: dict[str, Callable[[], bool]] = {}
         assert session.recorder.journal is not None
         hub.attach(session.recorder.journal)
         agent.subscribe(hub.add_event)
@@ -77,10 +82,15 @@ class LiveSession:
         """Whether a run goes on."""
         return self.agent.is_running or self._task is not None
 
-    async def settle(self) -> None:
-        """Wait for a run that has told its end and is about to be over."""
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run has told its end, or was told to stop: it takes no more messages and is about to be over."""
         run = self.agent.current_run
-        if self._task is not None and (run is None or run.ending.is_closing):
+        return self._task is not None and (run is None or run.ending.is_closing or run.token.cancelled)
+
+    async def settle(self) -> None:
+        """Wait for a run that is about to be over."""
+        while self._task is not None and self.is_ending:
             await asyncio.wait([self._task])
 
     async def start_alone(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -113,22 +123,28 @@ class LiveSession:
         loop_id: str | None = None,
     ) -> Receipt:
         """Start a run with a message, under an id of its own or `loop_id`; raises `AgentBusy` while one goes on."""
-        if (known := self._find_known(key)) is not None:
+        if (known := await self.find_receipt(key)) is not None:
             return known
         await self.settle()
+        if (known := await self.find_receipt(key)) is not None:
+            return known  # sent twice at once
         if self.is_busy:
             raise AgentBusy("A run is going on in this session. Use steer or follow_up, or wait until it has ended.")
         if loop_id is not None:
             self.agent.context.loop_id = loop_id
         return await self._say("steering", message, key, approvals)
 
-    async def steer(self, message: AgentMessage, *, mode: Any = None, key: str | None = None) -> Receipt:
-        """Steer the run; without one it starts one."""
-        return self._find_known(key) or await self._say("steering", message, key, "wait", mode)
+    async def steer(
+        self, message: AgentMessage, *, mode: Any = None, key: str | None = None, approvals: Approvals = "wait"
+    ) -> Receipt:
+        """Steer the run; without one it starts one, and only then `approvals` counts."""
+        return await self.find_receipt(key) or await self._say("steering", message, key, approvals, mode)
 
-    async def follow_up(self, message: AgentMessage, *, key: str | None = None) -> Receipt:
-        """Queue a message for the end of the run; without one it starts one."""
-        return self._find_known(key) or await self._say("follow_up", message, key, "wait")
+    async def follow_up(
+        self, message: AgentMessage, *, key: str | None = None, approvals: Approvals = "wait"
+    ) -> Receipt:
+        """Queue a message for the end of the run; without one it starts one, and only then `approvals` counts."""
+        return await self.find_receipt(key) or await self._say("follow_up", message, key, approvals)
 
     async def _say(
         self,
@@ -145,20 +161,34 @@ class LiveSession:
         receipt = self._make_receipt(key)
         self.agent.inbox.add(kind, require_content(message), mode=mode, key=key, id=receipt["id"])
         if not self.is_busy:
-            self._follow(start_run(self.agent, Start((), Initial(), silent=True)), approvals)
+            self._follow(self._start_with_queued(), approvals)
+        elif self.is_ending:
+            self._next_approvals = approvals
         await self.session.save()
         return receipt
 
+    def _start_with_queued(self) -> EventStream[Any]:
+        """Start a run with the messages that are queued."""
+        return start_run(self.agent, Start((), Initial(), silent=True))
+
     # Controlling runs
 
-    async def abort(self) -> Receipt:
+    async def abort(self, *, key: str | None = None) -> Receipt:
         """Interrupt the run, if there is one."""
+        if (known := await self.find_receipt(key)) is not None:
+            return known
         self.agent.abort()
-        return self._make_receipt(None)
+        return await self.keep_receipt("abort", key, self._make_receipt(key))
 
     async def resume(self, *, key: str | None = None, approvals: Approvals = "wait") -> Receipt:
         """Go on after an error, an abort or a restart."""
-        return await self._start_keyed("continue", key, self.agent.continue_, approvals)
+        return await self._start_keyed("continue", key, self._continue, approvals)
+
+    def _continue(self) -> EventStream[Any]:
+        # The server may have been killed after it took the first message and before the run had it.
+        if len(self.agent.inbox) and not self.agent.messages:
+            return self._start_with_queued()
+        return self.agent.continue_()
 
     async def rerun(self, *, at: str | int | None = None, tag: str | None = None, key: str | None = None) -> Receipt:
         """Repeat the last answer, or the one at an entry."""
@@ -181,45 +211,54 @@ class LiveSession:
         self, action: str, key: str | None, start: Callable[[], EventStream[Any]], approvals: Approvals = "wait"
     ) -> Receipt:
         """Start a run, unless it was started under this key before."""
-        if (known := self._find_known(key)) is not None:
+        await self.settle()
+        if (known := await self.find_receipt(key)) is not None:
             return known
         if self.is_busy:
             raise AgentBusy("A run is going on in this session. Wait until it has ended, or abort it.")
         receipt = self._make_receipt(key)
-        stream = start()
+        try:
+            stream = start()
+        except IndexError as error:  # a message index that does not exist
+            raise ValueError(str(error)) from error
         stream.channel.detach()  # watchers read the hub
-        if key is not None:
-            self._keep_receipt(action, key, receipt)
         self._follow(stream, approvals)
-        await self.session.save()
-        return receipt
+        return await self.keep_receipt(action, key, receipt)
 
     # Answering questions
 
-    async def approve(self, approval_id: str, *, by: str, remember: bool = False) -> Receipt:
+    async def approve(self, approval_id: str, *, by: str, remember: bool = False, key: str | None = None) -> Receipt:
         """Approve a tool call; the run goes on if a restart has interrupted it."""
-        return await self._answer(approval_id, lambda: self.agent.approve(approval_id, by=by, remember=remember))
+        answer = partial(self.agent.approve, approval_id, by=by, remember=remember)
+        return await self._answer("approve", approval_id, answer, key)
 
-    async def deny(self, approval_id: str, reason: str = "", *, by: str) -> Receipt:
+    async def deny(self, approval_id: str, reason: str = "", *, by: str, key: str | None = None) -> Receipt:
         """Deny a tool call; the run goes on if a restart has interrupted it."""
-        return await self._answer(approval_id, lambda: self.agent.deny(approval_id, reason, by=by))
+        return await self._answer("deny", approval_id, partial(self.agent.deny, approval_id, reason, by=by), key)
 
-    async def _answer(self, approval_id: str, answer: Callable[[], bool]) -> Receipt:
+    async def _answer(self, action: str, approval_id: str, answer: Callable[[], bool], key: str | None) -> Receipt:
         """Answer a question; a second answer changes nothing. Raises `UnknownApproval` for a question never asked."""
+        await self.settle()
+        if (known := await self.find_receipt(key)) is not None:
+            return known
         receipt = {"id": approval_id, "status": "accepted"}
-        if not self.agent.is_running and approval_id in self._outline.questions:
+        if not self.is_busy and approval_id in self._outline.questions:
+            self._follow(self._continue(), "wait")
             self._early_answers[approval_id] = answer
-            await self.resume()
-            return receipt
+        elif approval_id in self._to_ask_again:
+            self._early_answers.setdefault(approval_id, answer)
+        elif not self._give_answer(approval_id, answer):
+            receipt["status"] = "resolved"
+        return await self.keep_receipt(action, key, receipt)
+
+    def _give_answer(self, approval_id: str, answer: Callable[[], bool]) -> bool:
+        """Give an answer to the agent; returns whether it counts."""
         try:
-            if not answer():
-                receipt["status"] = "resolved"
+            return answer()
         except UnknownApproval:
             if not self.was_resolved(approval_id):
                 raise
-            receipt["status"] = "resolved"
-        await self.session.save()
-        return receipt
+            return False
 
     def was_resolved(self, approval_id: str) -> bool:
         """Whether a question with this id was asked and answered in this session."""
@@ -228,19 +267,15 @@ class LiveSession:
     def _follow_event(self, event: AgentEvent) -> None:
         if isinstance(event, ApprovalResolved):
             self._outline.resolved.add(event.approval_id)
-        if isinstance(event, ApprovalRequested) and event.approval_id in self._early_answers:
-            answer = self._early_answers.pop(event.approval_id)
-            asyncio.get_running_loop().call_soon(self._give_early_answer, answer)
-
-    def _give_early_answer(self, answer: Callable[[], object]) -> None:
-        try:
-            answer()
-        except UnknownApproval:
-            _log.info("A question of %r was resolved before its answer came.", self.session.id)
+        if isinstance(event, ApprovalRequested):
+            self._to_ask_again.discard(event.approval_id)
+            if (answer := self._early_answers.pop(event.approval_id, None)) is not None:
+                asyncio.get_running_loop().call_soon(self._give_answer, event.approval_id, answer)
 
     # Following runs
 
     def _follow(self, stream: EventStream[Any], approvals: Approvals) -> None:
+        self._to_ask_again.update(self._outline.questions)
         self._outline.questions.clear()
         self._set_answering(answers=approvals == "wait")
         self._task = asyncio.get_running_loop().create_task(self._wait_for_end(stream))
@@ -254,10 +289,13 @@ class LiveSession:
             return
         finally:
             self._task = None
+            self._to_ask_again.clear()
             self._early_answers.clear()
+            approvals, self._next_approvals = self._next_approvals, None
             self.hub.wake()
-        if len(self.agent.inbox) and result.end_reason in ("done", "terminated") and not self.draining:
-            self._follow(start_run(self.agent, Start((), Initial(), silent=True)), "wait")
+        goes_on = approvals is not None or result.end_reason in ("done", "terminated")
+        if len(self.agent.inbox) and goes_on and not self.draining:
+            self._follow(self._start_with_queued(), approvals or "wait")
 
     def _set_answering(self, *, answers: bool) -> None:
         """Say whether questions wait for an answer, or are denied at once."""
@@ -266,6 +304,18 @@ class LiveSession:
         elif not answers and self._answering is not None:
             self.agent.unsubscribe(self._answering)
             self._answering = None
+
+    async def configure(
+        self, changes: Mapping[str, Any], models: Collection[str], *, key: str | None = None
+    ) -> Receipt:
+        """Change settings of the agent, for good in this session; raises `ValueError` for what is not offered."""
+        if (known := await self.find_receipt(key)) is not None:
+            return known
+        change_settings(self.agent, changes, models)
+        if changes:
+            self._outline.add_settings(dict(changes))
+            self.session.recorder.add(CONFIGURED, dict(changes))
+        return await self.keep_receipt("configure", key, {"id": self.session.id, "status": "accepted"})
 
     async def wait_until_idle(self) -> None:
         """Return once no run goes on."""
@@ -290,6 +340,19 @@ class LiveSession:
         """The id that a message has in the queue, if it is said under this key."""
         return self._make_receipt(key)["id"]
 
+    async def find_receipt(self, key: str | None) -> Receipt | None:
+        """The receipt of what was done under this key before, once that is saved; `None` if it is new."""
+        if (known := self._find_known(key)) is not None:
+            await self.session.save()
+        return known
+
+    async def keep_receipt(self, action: str, key: str | None, receipt: Receipt) -> Receipt:
+        """Note the receipt of an action under its key, and return it once all is saved."""
+        if key is not None:
+            self._add_note({"action": action, **receipt, "key": key})
+        await self.session.save()
+        return receipt
+
     def find_note(self, key: str) -> Mapping[str, Any] | None:
         """What a front has noted under a key."""
         return self._outline.receipts.get(key)
@@ -301,15 +364,17 @@ class LiveSession:
     @contextmanager
     def note(self, key: str, fields: Mapping[str, Any]) -> Generator[None]:
         """Note something in the log under a key, to be found after a restart as well; taken back if it fails."""
-        note = {"status": "accepted", **fields, "key": key}
-        self._outline.receipts[key] = note
-        self.session.recorder.add(RECEIPT, note)
+        self._add_note({"status": "accepted", **fields, "key": key})
         try:
             yield
         except Exception:
             del self._outline.receipts[key]
             self.session.recorder.add(RECEIPT, {"key": key, "status": REFUSED})
             raise
+
+    def _add_note(self, note: dict[str, Any]) -> None:
+        self._outline.receipts[note["key"]] = note
+        self.session.recorder.add(RECEIPT, note)
 
     def _find_known(self, key: str | None) -> Receipt | None:
         if key is None:
@@ -325,11 +390,6 @@ class LiveSession:
             return {"id": new_id("queued"), "status": "accepted"}
         digest = hashlib.sha256(f"{self.session.id}\n{key}".encode()).hexdigest()
         return {"id": f"queued_{digest[:24]}", "status": "accepted"}
-
-    def _keep_receipt(self, action: str, key: str, receipt: Receipt) -> None:
-        fields = {"key": key, "action": action, **receipt}
-        self._outline.receipts[key] = fields
-        self.session.recorder.add(RECEIPT, fields)
 
 
 def _ignore(_: AgentEvent) -> None:

@@ -1,4 +1,4 @@
-"""What a list shows about a session that is not open here, read from its records: its agent and its open questions."""
+"""What the server has to know of a session's records: its agent, settings, open questions, queue and receipts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,32 @@ RECEIPT = "receipt"
 REFUSED = "refused"
 """The status of a receipt that takes back the one before it: what it was for could not begin."""
 
-_MARKS = tuple(f'"{name}"'.encode() for name in ("approval_requested", "approval_resolved", SERVED, RECEIPT))
+CONFIGURED = "configured"
+"""The type of the record of what `configure` has changed."""
+
+_MARKS = tuple(
+    f'"{name}"'.encode()
+    for name in (
+        "approval_requested",
+        "approval_resolved",
+        "accepted",
+        "queue_id",
+        "imported",
+        SERVED,
+        RECEIPT,
+        CONFIGURED,
+    )
+)
 
 
 @dataclass(slots=True)
 class Outline:
-    """The agent of a session, the questions that wait for an answer, by id, and the receipts by key."""
+    """The agent of a session, its settings, what waits (questions and queued messages, by id), and receipts by key."""
 
     agent: str = ""
+    settings: Payload = field(default_factory=dict[str, Any])
+    queued: dict[str, Payload] = field(default_factory=dict[str, Payload])
+    last: int = 0
     questions: dict[str, Payload] = field(default_factory=dict[str, Payload])
     receipts: dict[str, Payload] = field(default_factory=dict[str, Payload])
     resolved: set[str] = field(default_factory=set[str])
@@ -34,6 +52,7 @@ class Outline:
     def add(self, record: Record, loop_id: str) -> None:
         """Follow one more record."""
         fields: Any = record.payload
+        self._follow_queue(record, fields)
         match record.type:
             case "run_start" | "run_end":
                 # A run that goes on after a crash asks its questions again, under the same ids.
@@ -50,14 +69,36 @@ class Outline:
                 self.receipts.pop(str(fields.get("key")), None)
             case "receipt":
                 self.receipts[str(fields.get("key"))] = fields
+            case "configured":
+                self.add_settings(fields)
             case _:
                 pass
+
+    def _follow_queue(self, record: Record, fields: Any) -> None:
+        if record.type == "accepted":
+            self.queued[record.id] = {"id": record.id, "kind": fields.get("kind"), "message": fields.get("message")}
+        elif record.type == "imported":
+            self.queued.clear()  # queued messages of another place are not acted on here
+        elif (queue_id := fields.get("queue_id")) is not None:
+            self.queued.pop(str(queue_id), None)  # delivered or returned
+
+    def add_settings(self, changes: Payload) -> None:
+        """Add what `configure` has changed to what it had changed before."""
+        limits: Any = {**self.settings.get("limits", {}), **changes.get("limits", {})}
+        self.settings |= changes
+        if limits:
+            self.settings["limits"] = limits
+
+    def list_queued(self) -> list[Payload]:
+        """The queued messages in the order in which a run takes them."""
+        return sorted(self.queued.values(), key=lambda item: item["kind"] != "steering")
 
 
 def read_outline(lines: Iterable[tuple[int, bytes]]) -> Outline:
     """The outline of encoded records; only those that matter are decoded."""
     outline, spans = Outline(), RunSpans()
     for seq, line in lines:
+        outline.last = seq
         marked = any(mark in line for mark in _MARKS)
         if not marked and b'"run_' not in line:
             continue

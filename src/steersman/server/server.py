@@ -9,6 +9,7 @@ import secrets
 import signal
 from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
+from itertools import count
 from time import monotonic
 from typing import Final
 
@@ -18,13 +19,14 @@ from steersman.server.fronts import a2a_route, agui_route, mcp_route
 from steersman.server.fronts.a2a_card import CARD
 from steersman.server.fronts.openai import chat_route, responses_route
 from steersman.server.fronts.openai.errors import is_openai_request, make_error_response
-from steersman.server.http.access import COOKIE, Access, Authenticate, current_user
-from steersman.server.http.api import Api, reply
+from steersman.server.http.about import ABOUT_ROUTES, About
+from steersman.server.http.access import ANY_ADDRESS, COOKIE, Access, Authenticate, current_user
+from steersman.server.http.api import Api
 from steersman.server.http.bodies import BODY_SECONDS, BODY_TIME
 from steersman.server.http.connections import REQUEST_SECONDS, Connections, listen
 from steersman.server.http.page_files import read_page
-from steersman.server.http.problems import Problem, find_status, make_response
-from steersman.server.http.routes import ROUTES, Respond, describe_api
+from steersman.server.http.problems import Problem, describe_problem, find_status, make_response
+from steersman.server.http.routes import ROUTES, Respond
 from steersman.server.sessions import Agents, Sessions
 from steersman.session.opening import open_store
 from steersman.session.stores.memory import MemoryStore
@@ -36,9 +38,14 @@ MAX_BODY: Final = 16 << 20
 GRACE: Final = 30.0
 """Seconds that runs may go on when the server is told to stop."""
 
-_BEAT = 10.0
+# Seconds between two looks for what other programs have written to sessions that are watched here.
+_LOOK = 2.0
+# Every so many looks, each watcher gets a sign of life, and sessions without use are closed.
+_BEAT = 5
 # What is counted for a client that left before it had its answer.
 _LEFT = 499
+# Where a server listens on all addresses, and how it is reached from the same machine.
+_ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -48,6 +55,18 @@ _SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+}
+# For sites that `origins` names. They send the token: cookies of this server are for its own page.
+_CORS_HEADERS = {
+    "Cross-Origin-Resource-Policy": "cross-origin",
+    "Access-Control-Expose-Headers": "Steersman-Position, Retry-After, Mcp-Session-Id",
+}
+_PREFLIGHT_HEADERS = {
+    "Access-Control-Allow-Methods": "GET, POST, DELETE",
+    "Access-Control-Allow-Headers": (
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version"
+    ),
+    "Access-Control-Max-Age": "600",
 }
 
 _log = logging.getLogger("steersman.server")
@@ -83,13 +102,11 @@ class Server:
         if not self.token:
             raise ValueError("token must not be empty: leave it out for a random one.")
         where = MemoryStore() if store is None else find_store(store)
-        self.sessions = Sessions(agents, where, approval_timeout=approval_timeout)
+        self.sessions = Sessions(agents, where, models=tuple(models), approval_timeout=approval_timeout)
         self.access = Access(self.token, authenticate=authenticate, hosts=hosts, origins=origins)
         self.connections = Connections(most=max_connections, request_seconds=request_seconds)
-        self.started = clock()
-        self._clock = clock
-        self._requests: dict[int, int] = {}
-        self.app = self._build_app(Api(self.sessions, models=tuple(models), max_watchers=max_watchers), max_body)
+        self._about = About(self.sessions, self.connections, clock)
+        self.app = self._build_app(Api(self.sessions, max_watchers=max_watchers), max_body)
         self.app[BODY_TIME] = body_seconds
 
     async def close(self, grace: float = 0.0) -> None:
@@ -103,21 +120,21 @@ class Server:
         app = web.Application(middlewares=[self._guard], client_max_size=max_body)
         for route in ROUTES:
             app.router.add_route(route.method, route.path, partial(route.respond, api))
-        app.router.add_get("/healthz", self._show_health)
-        app.router.add_get("/metrics", self._show_metrics)
-        app.router.add_get("/openapi.json", self._show_openapi)
+        for route in ABOUT_ROUTES:
+            app.router.add_get(route.path, getattr(self._about, route.respond.__name__))
         app.router.add_get("/", self._show_page)
         app.router.add_get("/page/{version}/{name:.+}", self._show_file)
         for front in (agui_route, responses_route, chat_route, a2a_route):
             front.add_routes(app.router, self.sessions)
         mcp_clients = mcp_route.add_routes(app.router, self.sessions)
+        app.on_response_prepare.append(self._add_headers)
         app.on_shutdown.append(lambda _: mcp_clients.close())
         app.cleanup_ctx.append(self._keep_time)
         return app
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Respond) -> web.StreamResponse:
-        """Check who asks, and answer errors as problems; every response gets the security headers."""
+        """Check who asks, and answer errors as problems."""
         make = make_error_response if is_openai_request(request) else make_response
         self.connections.begin(request)
         try:
@@ -133,19 +150,24 @@ class Server:
         except ConnectionResetError:
             response = web.Response(status=_LEFT)
         except Exception as error:  # noqa: BLE001  # whatever a handler raises, the client gets an answer
-            status = find_status(error)
-            if status is None:
-                _log.error("%s %s failed: %s", request.method, request.path, describe_exception(error), exc_info=error)
-            response = make(status or 500, "The server has a bug; its log says more." if status is None else str(error))
+            response = make(*_judge(request, error))
         finally:
             self.connections.end(request)
-        if not response.prepared:
-            response.headers.update(_SECURITY_HEADERS)
-        self._requests[response.status] = self._requests.get(response.status, 0) + 1
+        self._about.count_response(response.status)
         return response
+
+    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Add the security headers, and for a site of `origins` those that let it read the response (CORS)."""
+        response.headers.update(_SECURITY_HEADERS)
+        origin = request.headers.get("Origin")
+        if origin is not None and origin in self.access.origins:
+            response.headers.update({**_CORS_HEADERS, "Access-Control-Allow-Origin": origin})
+            response.headers.add("Vary", "Origin")
 
     async def _respond(self, request: web.Request, handler: Respond) -> web.StreamResponse:
         self.access.check_address(request)
+        if request.method == "OPTIONS" and request.headers.get("Origin") in self.access.origins:
+            return web.Response(status=204, headers=_PREFLIGHT_HEADERS)
         if not self._is_open(request):
             current_user.set(await self.access.find_user(request, by_query=mcp_route.is_local(request)))
         return await handler(request)
@@ -156,7 +178,7 @@ class Server:
         handler = request.match_info.handler
         if route.resource is not None and route.resource.canonical.endswith(CARD):
             return True
-        return handler in (self._show_page, self._show_file, self._show_health)
+        return handler in (self._show_page, self._show_file, self._about.show_health)
 
     async def _keep_time(self, _: web.Application) -> AsyncGenerator[None]:
         """While the application runs: signs of life for watchers, and unused sessions are closed."""
@@ -167,10 +189,15 @@ class Server:
         await self.close()
 
     async def _beat(self) -> None:
-        while True:
-            await asyncio.sleep(_BEAT)
-            self.sessions.beat()
-            await self.sessions.close_idle()
+        for tick in count(1):
+            await asyncio.sleep(_LOOK)
+            try:
+                await self.sessions.refresh()
+                if tick % _BEAT == 0:
+                    self.sessions.beat()
+                    await self.sessions.close_idle()
+            except Exception as error:  # noqa: BLE001  # such as a store that fails: the next look may find it well
+                _log.error("Sessions could not be looked after: %s", describe_exception(error))
 
     # The routes beside the API
 
@@ -188,37 +215,6 @@ class Server:
     async def _show_file(self, request: web.Request) -> web.Response:
         return read_page().show_file(request)
 
-    async def _show_health(self, _: web.Request) -> web.Response:
-        state = "draining" if self.sessions.draining else "ok"
-        return reply({"status": state, "uptime": round(self._clock() - self.started, 3)})
-
-    async def _show_openapi(self, _: web.Request) -> web.Response:
-        return reply(describe_api())
-
-    async def _show_metrics(self, _: web.Request) -> web.Response:
-        sessions = self.sessions
-        running = sum(live.is_busy for live in sessions.live.values())
-        waiting = sum(live.status == "waiting" for live in sessions.live.values())
-        lines = [
-            "# TYPE steersman_sessions_open gauge",
-            f"steersman_sessions_open {len(sessions.live)}",
-            "# TYPE steersman_runs_active gauge",
-            f"steersman_runs_active {running}",
-            "# TYPE steersman_runs_waiting gauge",
-            f"steersman_runs_waiting {waiting}",
-            "# TYPE steersman_watchers gauge",
-            f"steersman_watchers {sessions.count_watchers()}",
-            "# TYPE steersman_connections gauge",
-            f"steersman_connections {len(self.connections)}",
-            "# TYPE steersman_connections_cut_total counter",
-            f"steersman_connections_cut_total {self.connections.cut}",
-            "# TYPE steersman_connections_refused_total counter",
-            f"steersman_connections_refused_total {self.connections.refused}",
-            "# TYPE steersman_http_requests_total counter",
-            *(f'steersman_http_requests_total{{status="{code}"}} {n}' for code, n in sorted(self._requests.items())),
-        ]
-        return web.Response(text="\n".join(lines) + "\n", content_type="text/plain")
-
 
 async def serve(
     agents: Agents,
@@ -234,7 +230,9 @@ async def serve(
     started: Callable[[Server, str], object] | None = None,
 ) -> None:
     """Serve agents until SIGTERM, SIGINT or a cancel; `started` gets the server and its URL once it listens."""
-    hosts = () if host in ("", "0.0.0.0", "::") else (host,)
+    if not host:
+        raise ValueError("host must not be empty: '127.0.0.1' is this machine, '0.0.0.0' are all its addresses.")
+    hosts = (ANY_ADDRESS,) if host in _ALL_ADDRESSES else (host,)
     server = Server(
         agents,
         store=store,
@@ -272,7 +270,19 @@ def _print_url(_: Server, url: str) -> None:
 
 
 def _format_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else (host or "127.0.0.1")
+    host = _ALL_ADDRESSES.get(host, host)
+    return f"[{host}]" if ":" in host else host
+
+
+def _judge(request: web.Request, error: Exception) -> tuple[int, str]:
+    """The status and the words for an error; what is not the client's mistake is logged."""
+    status = find_status(error)
+    if status is None or status >= 500:
+        bug = error if status is None else None
+        _log.error("%s %s failed: %s", request.method, request.path, describe_exception(error), exc_info=bug)
+    if status is None:
+        return 500, "The server has a bug; its log says more."
+    return status, describe_problem(error, status)
 
 
 def _keep_allow(error: web.HTTPException) -> dict[str, str] | None:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from steersman.agent.agent import Agent
 from steersman.server.hub import RING_BYTES, Hub
 from steersman.server.live import LiveSession
 from steersman.server.outline import SERVED, Outline, read_outline
+from steersman.server.settings import change_settings
 from steersman.server.watched_handle import WatchedHandle
 from steersman.session.session import Session
-from steersman.session.stores.store import Handle, SessionNotFound, Store, Summary, is_session_id
+from steersman.session.stores.store import Handle, SessionError, SessionNotFound, Store, Summary, is_session_id
+from steersman.types.errors import describe_exception
 
 AgentFactory: TypeAlias = Callable[[], "Agent[Any] | Awaitable[Agent[Any]]"]
 Agents: TypeAlias = "Agent[Any] | AgentFactory | Mapping[str, AgentFactory | Agent[Any]]"
 
 ReadT = TypeVar("ReadT")
+
+_log = logging.getLogger("steersman.server")
 
 _OWNER = re.compile(r"u[0-9a-f]{16}\.")
 DEFAULT_AGENT = "default"
@@ -41,17 +47,27 @@ class Sessions:
     """All sessions of a store, each open at most once. A session of another user does not exist."""
 
     def __init__(
-        self, agents: Agents, store: Store, *, approval_timeout: float | None = None, ring_bytes: int = RING_BYTES
+        self,
+        agents: Agents,
+        store: Store,
+        *,
+        models: Sequence[str] = (),
+        approval_timeout: float | None = None,
+        ring_bytes: int = RING_BYTES,
     ) -> None:
         self.agents = _read_agents(agents)
         self.store = store
+        # Those that `configure` may choose.
+        self.models = models
         self.live: dict[str, LiveSession] = {}
         self.hubs: dict[str, Hub] = {}
         self.draining = False
         self._ring_bytes = ring_bytes
         self._approval_timeout = approval_timeout
         self._outlines: dict[str, tuple[int, Outline]] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        # Held while a session is opened, closed or deleted; a lock is there as long as it is used.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     # Opening
 
@@ -64,49 +80,50 @@ class Sessions:
         if name not in self.agents:
             raise ValueError(f"No agent named {name!r}. Agents here: {', '.join(map(repr, self.agents))}.")
         suffix = secrets.token_hex(10) if key is None else hashlib.sha256(f"session {key}".encode()).hexdigest()[:20]
-        id = f"{_make_prefix(user)}{suffix}"
-        async with self._locks.setdefault(id, asyncio.Lock()):
-            if key is not None:
-                try:
-                    return self.live.get(id) or await self._open(id, await asyncio.to_thread(self.store.open, id))
-                except SessionNotFound:
-                    pass  # the key is new
-            return await self._open(id, await asyncio.to_thread(self.store.create, id), name)
+        return await self._finish(self._open_alone(f"{_make_prefix(user)}{suffix}", name))
 
     async def open(self, user: str | None, id: str) -> LiveSession:
         """A session to act on; raises `SessionNotFound`, or `SessionBusy` if another program writes to it."""
         self.check_owner(user, id)
-        async with self._locks.setdefault(id, asyncio.Lock()):
-            if (live := self.live.get(id)) is not None:
-                return live
-            return await self._open(id, await asyncio.to_thread(self.store.open, id))
+        return self.live.get(id) or await self._finish(self._open_alone(id))
 
     async def open_named(self, user: str | None, name: str, agent: str | None = None) -> LiveSession:
         """The session that a client calls by a name of its own; a new one, of the first agent, if there is none."""
         id = _find_id(name, user)
-        # Two requests may name a new session at the same time.
+        return await self._finish(self._open_alone(id, next(iter(self.agents)) if agent is None else agent))
+
+    async def find_hub(self, user: str | None, id: str) -> Hub:
+        """The events of a session; another program may be writing to it. Begin to watch it before anything else."""
+        self.check_owner(user, id)
+        if id in self.live:
+            return self.hubs[id]
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            if (hub := self.hubs.get(id)) is None:
+                hub = Hub(id, self.store, ring_bytes=self._ring_bytes)
+                await asyncio.to_thread(self._scan, hub)
+                self.hubs[id] = hub
+            elif id not in self.live:
+                await hub.refresh()
+            return hub
+
+    async def _finish(self, work: Coroutine[Any, Any, ReadT]) -> ReadT:
+        """Wait for work that goes on if the one who waits leaves: a session that is half open would stay locked."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _open_alone(self, id: str, new_for: str | None = None) -> LiveSession:
+        """Open a session, once; one that is not there is created if there is an agent that it is `new_for`."""
         async with self._locks.setdefault(id, asyncio.Lock()):
             if (live := self.live.get(id)) is not None:
                 return live
-            made_for: str | None = None
             try:
-                handle = await asyncio.to_thread(self.store.open, id)
+                return await self._open(id, await asyncio.to_thread(self.store.open, id))
             except SessionNotFound:
-                handle = await asyncio.to_thread(self.store.create, id)
-                made_for = next(iter(self.agents)) if agent is None else agent
-            return await self._open(id, handle, made_for)
-
-    async def find_hub(self, user: str | None, id: str) -> Hub:
-        """The events of a session; another program may be writing to it."""
-        self.check_owner(user, id)
-        if id not in self.hubs:
-            hub = Hub(id, self.store, ring_bytes=self._ring_bytes)
-            await asyncio.to_thread(self._scan, hub)
-            self.hubs.setdefault(id, hub)
-        hub = self.hubs[id]
-        if id not in self.live:
-            await hub.refresh()
-        return hub
+                if new_for is None:
+                    raise
+            return await self._open(id, await asyncio.to_thread(self.store.create, id), new_for)
 
     def _scan(self, hub: Hub) -> None:
         handle = self.store.open(hub.session_id, write=False)
@@ -118,8 +135,9 @@ class Sessions:
     async def _open(self, id: str, handle: Handle, agent_name: str | None = None) -> LiveSession:
         try:
             if (hub := self.hubs.get(id)) is None:
-                hub = self.hubs[id] = Hub(id, self.store, ring_bytes=self._ring_bytes)
+                hub = Hub(id, self.store, ring_bytes=self._ring_bytes)
                 await asyncio.to_thread(hub.scan, handle)
+                self.hubs[id] = hub
             else:
                 await hub.refresh()  # another program may have written to it
             outline = await asyncio.to_thread(read_outline, handle.lines())
@@ -131,7 +149,7 @@ class Sessions:
             if agent_name is not None:
                 outline.agent = agent_name
                 session.recorder.add(SERVED, {"agent": agent_name})
-            agent = await self._make_agent(outline.agent, session)
+            agent = await self._make_agent(outline, session)
         except BaseException:
             session.close()
             raise
@@ -139,8 +157,9 @@ class Sessions:
         await session.save()
         return live
 
-    async def _make_agent(self, name: str, session: Session) -> Agent[Any]:
+    async def _make_agent(self, outline: Outline, session: Session) -> Agent[Any]:
         """An agent for a session; a session of an agent that is no longer here goes on with the first one."""
+        name = outline.agent
         made = self.agents.get(name) or next(iter(self.agents.values()))
         agent: Any = cast(Agent[Any], made).variant() if isinstance(made, Agent) else made()
         if inspect.isawaitable(agent):
@@ -153,6 +172,10 @@ class Sessions:
             agent.configure(approval=agent.config.approval.copy())
         if self._approval_timeout is not None:
             agent.configure(approve_timeout=self._approval_timeout)
+        try:
+            change_settings(agent, outline.settings, self.models)
+        except ValueError as error:
+            _log.warning("The session %r goes on without what was configured before: %s", session.id, error)
         agent.configure(session=session)
         return agent
 
@@ -169,11 +192,14 @@ class Sessions:
         self.check_owner(user, id)
         return await asyncio.to_thread(self._read, id, read)
 
-    async def describe(self, summary: Summary) -> Listed:
-        """One session as a list shows it."""
+    async def describe(self, summary: Summary) -> Listed | None:
+        """One session as a list shows it; `None` if it was deleted meanwhile."""
         if (live := self.live.get(summary.id)) is not None:
             return Listed(summary, live.status, live.agent_name)
-        outline = await self.find_outline(summary)
+        try:
+            outline = await self.find_outline(summary)
+        except SessionNotFound:
+            return None
         return Listed(summary, "waiting" if outline.questions else "idle", outline.agent)
 
     async def find_outline(self, summary: Summary) -> Outline:
@@ -201,12 +227,16 @@ class Sessions:
     async def delete(self, user: str | None, id: str) -> None:
         """Delete a session for good; raises `SessionBusy` while a run goes on."""
         self.check_owner(user, id)
-        live = self.live.get(id)
-        if live is not None:
-            live.session.close()  # raises while a run goes on
+        await self._finish(self._delete_alone(id))
+
+    async def _delete_alone(self, id: str) -> None:
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            if (live := self.live.get(id)) is not None:
+                await live.settle()
+                live.session.close()  # raises while a run goes on
+                self._forget(id)
+            await asyncio.to_thread(self.store.delete, id)
             self._forget(id)
-        await asyncio.to_thread(self.store.delete, id)
-        self._forget(id)
 
     def count_watchers(self) -> int:
         """How many watch now, all sessions together."""
@@ -221,7 +251,10 @@ class Sessions:
         """Show the watchers of sessions that are not open here what other programs have written to them."""
         for id, hub in list(self.hubs.items()):
             if hub.watchers and id not in self.live:
-                await hub.refresh()
+                try:
+                    await hub.refresh()
+                except SessionError as error:
+                    _log.error("The events of %r could not be read: %s", id, error)
 
     async def close_idle(self, only: str | None = None) -> None:
         """Close the sessions that no run and no watcher uses, or just one, so that other programs can open them."""
@@ -233,8 +266,9 @@ class Sessions:
                     del self.live[id]
                     await live.close()
         for id, hub in list(self.hubs.items()):
-            if not hub.watchers and id not in self.live:
-                del self.hubs[id]
+            async with self._locks.setdefault(id, asyncio.Lock()):
+                if not hub.watchers and id not in self.live and self.hubs.get(id) is hub:
+                    del self.hubs[id]
 
     async def drain(self, grace: float) -> None:
         """Start no more runs, give those that go on some seconds, then cut them: they can be resumed."""
@@ -249,8 +283,12 @@ class Sessions:
 
     async def close(self) -> None:
         """Close all sessions and end all watches."""
-        for live in list(self.live.values()):
-            await live.close()
+        closing = [asyncio.ensure_future(live.close()) for live in self.live.values()]
+        if closing:
+            await asyncio.wait(closing)
+        for task in closing:
+            if (error := task.exception()) is not None:
+                _log.error("A session could not be closed: %s", describe_exception(error))
         for hub in self.hubs.values():
             hub.close()
         self.live.clear()

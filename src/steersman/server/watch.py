@@ -45,11 +45,11 @@ class Watch:
         self._next: int | None = None
 
     def __enter__(self) -> Watch:
-        self._hub.watchers += 1
+        self._hub.join()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._hub.watchers -= 1
+        self._hub.leave()
 
     async def read(self) -> Sequence[Item]:
         """The next events; waits for them if there are none. Empty at a sign of life, and once the hub is closed."""

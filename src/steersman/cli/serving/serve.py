@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import secrets
 from pathlib import Path
@@ -12,6 +13,7 @@ from steersman.cli.exits import UserError
 from steersman.cli.serving.folder import add_approval_timeout, open_folder_store, open_stderr, start_served_agent
 from steersman.cli.setup.settings import find_state_folder, get_current_folder, make_private_folder
 from steersman.server.server import Server, find_store, serve
+from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import Store
 
 _DEFAULT_PORT = 8765
@@ -36,11 +38,14 @@ async def run(options: Options) -> int:
     """Serves until SIGTERM or Ctrl+C; returns the exit code."""
     arguments = options.arguments
     assert arguments is not None
+    store = _open_store(options, arguments.store)
+    # A store that cannot be used is told at once, and not with the first request.
+    await asyncio.to_thread(store.list)
     async with open_stderr(options) as stderr, start_served_agent(options, stderr) as started:
         try:
             await serve(
                 started.agent,
-                store=_open_store(options, arguments.store),
+                store=store,
                 host=arguments.host,
                 port=arguments.port,
                 token=load_token(find_state_folder() / "server-token"),
@@ -73,7 +78,12 @@ def load_token(path: Path) -> str:
 
 
 def _open_store(options: Options, where: str | None) -> Store:
-    return open_folder_store(options, get_current_folder()) if where is None else find_store(where)
+    if where is None:
+        return open_folder_store(options, get_current_folder())
+    store = find_store(where)
+    if isinstance(store, SqliteStore) and not store.path.parent.is_dir():
+        raise UserError(f"There is no folder {str(store.path.parent)!r} for the sessions: make it, or change --store.")
+    return store
 
 
 def _show_url(_: Server, url: str) -> None:

@@ -93,14 +93,20 @@ class StderrMessages:
 
 
 @contextmanager
-def capture_logs(*, verbose: bool) -> Generator[None]:
-    """Prints warnings and errors that are logged if `verbose`, and hides them otherwise."""
-    taker = _StderrLog(logging.WARNING) if verbose else logging.NullHandler()
-    logging.getLogger().addHandler(taker)
+def capture_logs(*, verbose: bool, server: bool = False) -> Generator[None]:
+    """Prints warnings and errors that are logged if `verbose`, and hides them otherwise; a `server` prints its own."""
+    takers: dict[str | None, logging.Handler] = {
+        None: _StderrLog(logging.WARNING) if verbose else logging.NullHandler()
+    }
+    if server and not verbose:
+        takers["steersman"] = _StderrLog(logging.WARNING)
+    for name, taker in takers.items():
+        logging.getLogger(name).addHandler(taker)
     try:
         yield
     finally:
-        logging.getLogger().removeHandler(taker)
+        for name, taker in takers.items():
+            logging.getLogger(name).removeHandler(taker)
 
 
 class _StderrLog(logging.Handler):

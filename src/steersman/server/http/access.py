@@ -11,6 +11,7 @@ import hmac
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
+from ipaddress import ip_address
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ from steersman.server.http.problems import Problem
 Authenticate: TypeAlias = Callable[[web.Request], "str | Awaitable[str | None] | None"]
 
 COOKIE: Final = "steersman"
+ANY_ADDRESS: Final = "*ip"
+"""In `hosts`: any IP address. A hostile site can make a name lead here (DNS rebinding), but not an address."""
 current_user: ContextVar[str | None] = ContextVar("current_user")
 """The user of the request that is being handled; `None` for the one user of a token."""
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -52,11 +55,16 @@ class Access:
     def check_address(self, request: web.Request) -> None:
         """Raise a 403 if the request is for another host (DNS rebinding) or comes from another site."""
         host = _get_host_name(request.headers.get("Host", ""))
-        if host not in _LOOPBACK and host not in self._hosts and "*" not in self._hosts:
+        if host not in _LOOPBACK and not self._is_host(host):
             raise Problem(403, f"This server is not called {host!r:.200}. Name it in hosts=, or use --host.")
         origin = request.headers.get("Origin")
         if origin is not None and not self.is_own_origin(request, origin):
             raise Problem(403, f"Requests from the site {origin!r:.200} are not allowed.")
+
+    def _is_host(self, host: str) -> bool:
+        if host in self._hosts or "*" in self._hosts:
+            return True
+        return ANY_ADDRESS in self._hosts and _is_address(host)
 
     def is_own_origin(self, request: web.Request, origin: str) -> bool:
         """Whether a page of this server, or of an allowed site, sent the request."""
@@ -106,6 +114,14 @@ class Access:
         own = origin is not None and self.is_own_origin(request, origin)
         if not own and request.headers.get("Sec-Fetch-Site") != "same-origin":
             raise Problem(403, "With a cookie, only this server's own page may change things.")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _get_host_name(value: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
+import logging
+import math
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from steersman.policy.limits import ExecutionLimits
 from steersman.server.http import bodies
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
@@ -19,8 +20,10 @@ from steersman.server.position import Position, parse_position
 from steersman.server.sessions import Listed, Sessions
 from steersman.server.tree_view import read_tree
 from steersman.server.watch import Watch
-from steersman.session.stores.store import SessionNotFound
+from steersman.session.stores.store import SessionError, SessionNotFound
 from steersman.types.wire import encode
+
+_log = logging.getLogger("steersman.server")
 
 _PAGE = 50
 _MOST = 200
@@ -35,12 +38,11 @@ def reply(value: Any, status: int = 200) -> web.Response:
 
 
 class Api:
-    """The handlers of the API, over the sessions of a server. `models` are those that `configure` may choose."""
+    """The handlers of the API, over the sessions of a server."""
 
-    def __init__(self, sessions: Sessions, *, models: tuple[str, ...] = (), max_watchers: int = 10_000) -> None:
+    def __init__(self, sessions: Sessions, *, max_watchers: int = 10_000) -> None:
         self.sessions = sessions
         self.max_watchers = max_watchers
-        self.models = models
 
     # Sessions
 
@@ -61,29 +63,29 @@ class Api:
         if search:
             found = [one for one in found if search in one.title.casefold()]
         if cursor is not None:
-            updated, _, id = cursor.partition("~")
-            try:
-                found = [one for one in found if (-one.updated, one.id) > (-float(updated), id)]
-            except ValueError:
-                raise Problem(400, f"cursor is the value of 'next' of another list, got {cursor!r:.100}.") from None
+            after = _read_cursor(cursor)
+            found = [one for one in found if (-one.updated, one.id) > after]
         page = found[:limit]
         last = f"{page[-1].updated!r}~{page[-1].id}" if len(found) > limit else None
-        described = [_describe(await self.sessions.describe(one)) for one in page]
-        return reply({"sessions": described, "next": last, "agents": list(self.sessions.agents)})
+        described = [await self.sessions.describe(one) for one in page]
+        shown = [_describe(one) for one in described if one is not None]
+        return reply({"sessions": shown, "next": last, "agents": list(self.sessions.agents)})
 
     async def show_session(self, request: web.Request) -> web.Response:
         """Show a session: what it does, its open questions and its queued messages."""
         user, id = current_user.get(), request.match_info["id"]
         self.sessions.check_owner(user, id)
         summary = next((one for one in await self.sessions.list_summaries(user) if one.id == id), None)
-        if summary is None:
+        described = None if summary is None else await self.sessions.describe(summary)
+        if summary is None or described is None:
             raise SessionNotFound(f"There is no session {id!r}.")
-        fields = _describe(await self.sessions.describe(summary))
+        fields = _describe(described)
         live = self.sessions.live.get(id)
         if live is None:
             outline = await self.sessions.find_outline(summary)
-            return reply({**fields, "approvals": list(outline.questions.values()), "queued": []})
-        return reply({**fields, **_describe_live(live), "models": self.models})
+            waiting = {"approvals": list(outline.questions.values()), "queued": outline.list_queued()}
+            return reply({**fields, **waiting, "position": str(outline.last)})
+        return reply({**fields, **_describe_live(live), "models": self.sessions.models})
 
     async def delete_session(self, request: web.Request) -> web.Response:
         """Delete a session for good."""
@@ -104,7 +106,11 @@ class Api:
         response = web.StreamResponse(headers={**_SSE, "Steersman-Position": str(hub.position)})
         with watch:
             await response.prepare(request)
-            await _send_events(response, watch, hub)
+            try:
+                await _send_events(response, watch, hub)
+            except SessionError as error:
+                # The response ends where it is, so that the watcher comes back with its position: no gap.
+                _log.error("The events of %r could not be read: %s", hub.session_id, error)
         return response
 
     # Acting on a session
@@ -119,19 +125,20 @@ class Api:
         """Steer the run; without one it starts one."""
         body = await read_body(request, bodies.Steer)
         live, key = await self._open(request), _read_key(request)
-        return _accept(await live.steer(body.to_message("steer"), mode=body.mode, key=key))
+        message = body.to_message("steer")
+        return _accept(await live.steer(message, mode=body.mode, key=key, approvals=body.approvals))
 
     async def follow_up(self, request: web.Request) -> web.Response:
         """Queue a message for the end of the run; without one it starts one."""
         body = await read_body(request, bodies.Say)
         live, key = await self._open(request), _read_key(request)
-        return _accept(await live.follow_up(body.to_message("follow_up"), key=key))
+        return _accept(await live.follow_up(body.to_message("follow_up"), key=key, approvals=body.approvals))
 
     async def abort(self, request: web.Request) -> web.Response:
         """Interrupt the run, if there is one."""
         await read_body(request, bodies.Nothing)
         live = await self._open(request, starts=False)
-        return _accept(await live.abort())
+        return _accept(await live.abort(key=_read_key(request)))
 
     async def resume(self, request: web.Request) -> web.Response:
         """Go on after an error, an abort or a restart."""
@@ -155,27 +162,39 @@ class Api:
     async def approve(self, request: web.Request) -> web.Response:
         """Approve a tool call that waits for it."""
         body = await read_body(request, bodies.Decision)
-        live = await self._open(request, starts=False)
-        return _accept(await live.approve(body.id, by=_get_name(), remember=body.remember))
+        live, key = await self._open_to_answer(request), _read_key(request)
+        return _accept(await live.approve(body.id, by=_get_name(), remember=body.remember, key=key))
 
     async def deny(self, request: web.Request) -> web.Response:
         """Deny a tool call that waits for approval."""
         body = await read_body(request, bodies.Decision)
-        live = await self._open(request, starts=False)
-        return _accept(await live.deny(body.id, body.reason, by=_get_name()))
+        live, key = await self._open_to_answer(request), _read_key(request)
+        return _accept(await live.deny(body.id, body.reason, by=_get_name(), key=key))
 
     async def configure(self, request: web.Request) -> web.Response:
         """Change the model, the thinking level, the approval mode, limits or the title."""
         body = await read_body(request, bodies.Configure)
-        live = await self._open(request, starts=False)
-        apply_changes(live, body, self.models)
-        return _accept({"id": live.session.id, "status": "accepted"})
+        live, key = await self._open(request, starts=False), _read_key(request)
+        changes: dict[str, Any] = msgspec.to_builtins(body)
+        title = changes.pop("title", None)
+        is_new = key is None or not live.is_known(key)
+        receipt = await live.configure(changes, self.sessions.models, key=key)
+        if title is not None and is_new:
+            await asyncio.to_thread(live.session.set_title, title)
+        return _accept(receipt)
 
     async def _open(self, request: web.Request, *, starts: bool = True) -> LiveSession:
         """The session of the request; `starts` says that a run may begin, which is refused while draining."""
         if starts:
             self._check_not_draining()
         return await self.sessions.open(current_user.get(), request.match_info["id"])
+
+    async def _open_to_answer(self, request: web.Request) -> LiveSession:
+        """The session of the request, for an answer to a question; without a run the answer would start one."""
+        live = await self._open(request, starts=False)
+        if not live.is_busy:
+            self._check_not_draining()
+        return live
 
     def _check_not_draining(self) -> None:
         if self.sessions.draining:
@@ -226,31 +245,6 @@ def _describe_live(live: LiveSession) -> dict[str, Any]:
     }
 
 
-def apply_changes(live: LiveSession, body: bodies.Configure, models: tuple[str, ...]) -> None:
-    """Change the agent of a session; raises a problem for what is not offered."""
-    agent, changes = live.agent, dict[str, Any]()
-    if body.model is not msgspec.UNSET:
-        if body.model not in models and body.model != agent.model.name:
-            raise Problem(422, f"The model {body.model!r:.100} is not offered. Models here: {', '.join(models)}.")
-        changes["model"] = body.model
-    if body.thinking_level is not msgspec.UNSET:
-        changes["thinking_level"] = body.thinking_level
-    if body.limits is not msgspec.UNSET:
-        given = {
-            name: value for name, value in msgspec.structs.asdict(body.limits).items() if value is not msgspec.UNSET
-        }
-        known: Any = agent.config.execution_limits
-        changes["limits"] = dataclasses.replace(known if known is not None else ExecutionLimits(), **given)
-    if body.mode is not msgspec.UNSET:
-        approval: Any = agent.config.approval
-        if approval is None:
-            raise Problem(422, "This agent has no approval policy, so it has no mode.")
-        approval.mode = body.mode
-    agent.configure(**changes)
-    if body.title is not msgspec.UNSET:
-        live.session.set_title(body.title)
-
-
 def _read_position(request: web.Request, latest: Position) -> Position | None:
     text = request.headers.get("Last-Event-ID") or request.query.get("after")
     if not text:
@@ -268,6 +262,8 @@ def _read_key(request: web.Request) -> str | None:
     key = request.headers.get("Idempotency-Key")
     if key is not None and not 0 < len(key) <= _LONGEST_KEY:
         raise Problem(400, f"An Idempotency-Key has 1 to {_LONGEST_KEY} characters, got {len(key)}.")
+    if key is not None and not key.isprintable():  # bytes that are no UTF-8 come as lone surrogates
+        raise Problem(400, f"An Idempotency-Key is printable text in UTF-8, got {key!a:.100}.")
     return key
 
 
@@ -275,6 +271,18 @@ def _read_number(request: web.Request, name: str, default: int, least: int, most
     text = request.query.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(most)) or not least <= int(text) <= most:
         raise Problem(400, f"{name} is a number from {least} to {most}, got {text!r:.100}.")
     return int(text)
+
+
+def _read_cursor(text: str) -> tuple[float, str]:
+    """The place in a list after a session, which `next` of the list before has named."""
+    updated, _, id = text.partition("~")
+    try:
+        time = float(updated)
+    except ValueError:
+        time = math.nan
+    if not math.isfinite(time):
+        raise Problem(400, f"cursor is the value of 'next' of another list, got {text!r:.100}.")
+    return -time, id

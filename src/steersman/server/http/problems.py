@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from steersman.session.stores.store import NewerFormat, SessionBusy, SessionDamaged, SessionNotFound, StoreFailed
+from steersman.session.stores.store import (
+    NewerFormat,
+    SessionBusy,
+    SessionDamaged,
+    SessionError,
+    SessionExists,
+    SessionNotFound,
+    StoreFailed,
+)
 from steersman.types.errors import AgentBusy, UnknownApproval
 
 
@@ -27,10 +35,21 @@ _STATUS: dict[type[Exception], int] = {
     SessionNotFound: 404,
     UnknownApproval: 404,
     SessionBusy: 409,
+    SessionExists: 409,
     AgentBusy: 409,
     SessionDamaged: 500,
     NewerFormat: 500,
     StoreFailed: 503,
+    SessionError: 422,
+    web.RequestPayloadError: 400,
+    ValueError: 422,
+}
+# The words of these name the file or the database, which is for the log and not for clients.
+_INTERNAL: dict[int, str] = {
+    404: "There is no session with this id.",
+    409: "There is a session with this id already.",
+    500: "The server cannot read its sessions; its log says more.",
+    503: "The server cannot use its store of sessions; its log says more. Try again later.",
 }
 
 
@@ -43,7 +62,13 @@ def make_response(status: int, detail: str, headers: Mapping[str, str] | None = 
 
 def find_status(error: Exception) -> int | None:
     """The status of an error of a session or an agent; `None` for an error that is a bug."""
-    for kind, status in _STATUS.items():
-        if isinstance(error, kind):
-            return status
-    return 422 if isinstance(error, ValueError) else None
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), None)
+
+
+def describe_problem(error: Exception, status: int) -> str:
+    """What a client is told about an error that has a status."""
+    if isinstance(error, SessionError) and not isinstance(error, SessionBusy):
+        return _INTERNAL.get(status, str(error))
+    if isinstance(error, web.RequestPayloadError):
+        return "The body could not be read: its Content-Encoding or its length is wrong."
+    return str(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,15 +17,19 @@ Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route of the API: `body` is the type of its request body, `status` that of its usual answer."""
+    """One route: `body` is the type of its request body, `status` that of its usual answer.
+
+    `respond` is a method of the `Api`, or of the server; `needs_user` is false for what is told to anyone.
+    """
 
     method: str
     path: str
-    respond: Callable[[Api, web.Request], Awaitable[web.StreamResponse]]
+    respond: Callable[[Any, web.Request], Awaitable[web.StreamResponse]]
     status: int = 200
     body: type[msgspec.Struct] | None = None
     query: tuple[str, ...] = ()
     content: str = "application/json"
+    needs_user: bool = True
 
     @property
     def summary(self) -> str:
@@ -53,13 +57,13 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-def describe_api() -> dict[str, Any]:
-    """The OpenAPI description of the routes."""
+def describe_api(more: Sequence[Route] = ()) -> dict[str, Any]:
+    """The OpenAPI description of the routes, and of those that the server has beside them."""
     kinds = [route.body for route in ROUTES if route.body is not None]
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schema_of = dict(zip(kinds, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for route in ROUTES:
+    for route in (*ROUTES, *more):
         paths.setdefault(route.path, {})[route.method.lower()] = _describe_route(route, schema_of)
     return {
         "openapi": "3.1.0",
@@ -86,10 +90,12 @@ def _describe_route(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     described: dict[str, Any] = {
         "summary": route.summary,
-        "operationId": route.respond.__name__,
+        "operationId": route.respond.__name__.strip("_"),
         "parameters": parameters,
         "responses": {str(route.status): done, "default": {"description": "A problem.", "content": problem}},
     }
+    if not route.needs_user:
+        described["security"] = []
     if route.body is not None:
         described["requestBody"] = {"content": {"application/json": {"schema": schema_of[route.body]}}}
     return described
