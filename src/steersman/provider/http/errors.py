@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from os import strerror
 from urllib.parse import urljoin, urlsplit
 
-from steersman.provider.http.headers import find_request_id
+from steersman.provider.http.headers import find_request_id, should_retry
 from steersman.provider.models.presets import CREDENTIALS_ADVICE, PRESETS
 from steersman.types.errors import (
+    EXCEPTIONS,
     ErrorKind,
     IncompleteStreamError,
     InvalidRequestError,
@@ -19,6 +20,9 @@ from steersman.types.errors import (
 )
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
+
+MAX_BODY = 2_000
+"""The most characters of a response that an error keeps."""
 
 _SHOWN = 500
 _UNPACKED = frozenset(("identity", "gzip", "deflate"))
@@ -112,6 +116,39 @@ def suggest_fix(provider: str, kind: ErrorKind, body: str) -> str:
             f"Check the key: api_key=..., or the variable {names}{signed}." if names else "Check the key: api_key=..."
         )
     return "The account has no budget left for this." if kind == "quota" else ""
+
+
+def build_classified_error(
+    model: Model,
+    kind: ErrorKind,
+    text: str,
+    *,
+    status: int | None,
+    headers: Mapping[str, str],
+    retry_after: float | None,
+    body: str,
+) -> ProviderError:
+    """The error of a kind, with what the response says: its request id, whether and when to retry, and its body."""
+    return EXCEPTIONS[kind](
+        text,
+        provider=model.provider,
+        status=status,
+        request_id=find_request_id(headers),
+        retry_after=retry_after,
+        retryable=should_retry(headers),
+        body=redact_key_patterns(body, MAX_BODY) or None,
+    )
+
+
+def build_malformed_error(model: Model, data: str, error: Exception) -> ProtocolError:
+    """The error for an event that is not JSON or does not match its type."""
+    shown = redact_key_patterns(data, MAX_BODY)
+    return ProtocolError(
+        f"{model.name} sent an event that does not match its protocol ({error or type(error).__name__}): "
+        f"{shown[:200]!r}.",
+        provider=model.provider,
+        body=shown,
+    )
 
 
 def is_html_page(body: str) -> bool:

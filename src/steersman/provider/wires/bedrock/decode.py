@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.wires.bedrock.errors import build_malformed_error, classify_exception
+from steersman.provider.http.errors import build_malformed_error
+from steersman.provider.wires.bedrock.errors import classify_exception
 from steersman.provider.wires.bedrock.events import (
     DECODERS,
     BlockDelta,

@@ -9,11 +9,16 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
-from steersman.provider.http.headers import find_request_id, should_retry
+from steersman.provider.http.errors import (
+    MAX_BODY,
+    build_classified_error,
+    build_not_a_stream_error,
+    is_html_page,
+    suggest_fix,
+)
 from steersman.provider.wires.overflow import is_overflow
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
-from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.errors import ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
 
@@ -51,7 +56,6 @@ _KINDS: dict[str, ErrorKind] = {
 }
 # A limit that time alone lifts, but not within a backoff.
 _DAILY = re.compile(r"(?:tokens|requests) per day|daily (?:token )?(?:limit|quota)", re.IGNORECASE)
-_SHOWN = 2_000
 
 
 def classify_response(model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
@@ -79,34 +83,16 @@ def classify_exception(model: Model, name: str, data: str) -> ProviderError:
     return _build_error(model, name, words, known, {}, data)
 
 
-def build_malformed_error(model: Model, data: str, error: Exception) -> ProtocolError:
-    """Build the error for an event that is not JSON or does not match its type."""
-    shown = redact_key_patterns(data, _SHOWN)
-    return ProtocolError(
-        f"{model.name} sent an event that does not match its protocol ({error or type(error).__name__}): "
-        f"{shown[:200]!r}.",
-        provider=model.provider,
-        body=shown,
-    )
-
-
 def _build_error(
     model: Model, name: str, words: str, status: int, headers: Mapping[str, str], body: str
 ) -> ProviderError:
     kind = _classify_kind(name, words or body, status)
-    said = redact_key_patterns(words, _SHOWN) or f"HTTP status {status}"
+    said = redact_key_patterns(words, MAX_BODY) or f"HTTP status {status}"
     text = f"{model.name}: {said}" + (f" ({name})" if name else "")
     if what_to_do := suggest_fix(model.provider, kind, body):
         text = f"{text.rstrip('.')}. {what_to_do}"
-    return EXCEPTIONS[kind](
-        text,
-        provider=model.provider,
-        status=status,
-        request_id=find_request_id(headers),
-        retry_after=parse_retry_after(headers, clock=time.time, body=body, limited=status == 429),
-        retryable=should_retry(headers),
-        body=redact_key_patterns(body, _SHOWN) or None,
-    )
+    wait = parse_retry_after(headers, clock=time.time, body=body, limited=status == 429)
+    return build_classified_error(model, kind, text, status=status, headers=headers, retry_after=wait, body=body)
 
 
 def _classify_kind(name: str, words: str, status: int) -> ErrorKind:

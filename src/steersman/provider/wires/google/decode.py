@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from steersman.provider.http.errors import build_malformed_error
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.google.chunks import (
     Call,
@@ -21,7 +22,7 @@ from steersman.provider.wires.google.chunks import (
     decode_event,
     restore_surrogates,
 )
-from steersman.provider.wires.google.errors import build_malformed_error, classify_event
+from steersman.provider.wires.google.errors import classify_event
 from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
 from steersman.provider.wires.protocol import check_call_count

@@ -9,11 +9,16 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
-from steersman.provider.http.headers import find_request_id, should_retry
+from steersman.provider.http.errors import (
+    MAX_BODY,
+    build_classified_error,
+    build_not_a_stream_error,
+    is_html_page,
+    suggest_fix,
+)
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
-from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.errors import ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
 
@@ -36,7 +41,6 @@ _STATUS: dict[str, int] = {
     "DEADLINE_EXCEEDED": 504,
 }
 _WRONG_KEY = re.compile(r"api[ _]key (?:not valid|not found|expired|invalid)|API_KEY_(?:INVALID|SERVICE_BLOCKED)", re.I)
-_SHOWN = 2_000
 
 
 def classify_response(model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
@@ -56,17 +60,6 @@ def classify_event(model: Model, error: Any) -> ProviderError:
     """Classify an error inside a stream by its own code, since the HTTP status was 200."""
     fields = cast(Mapping[str, Any], error) if isinstance(error, Mapping) else {"message": str(error)}
     return _build_error(model, fields, 200, {}, msgspec.json.encode({"error": error}).decode())
-
-
-def build_malformed_error(model: Model, data: str, error: Exception) -> ProtocolError:
-    """Build the error for an event that is not a chunk."""
-    shown = redact_key_patterns(data, _SHOWN)
-    return ProtocolError(
-        f"{model.name} sent an event that does not match its protocol ({error or type(error).__name__}): "
-        f"{shown[:200]!r}.",
-        provider=model.provider,
-        body=shown,
-    )
 
 
 def _find_error(body: bytes) -> Mapping[str, Any] | None:
@@ -91,18 +84,11 @@ def _build_error(
     message = str(error.get("message") or "")
     known = status if status >= 400 else _find_status(error)
     kind = _classify_kind(message or body, error, known)
-    shown = f"{model.name}: {redact_key_patterns(message, _SHOWN) or f'HTTP status {known}'}"
+    shown = f"{model.name}: {redact_key_patterns(message, MAX_BODY) or f'HTTP status {known}'}"
     if kind == "authentication" and (what_to_do := suggest_fix(model.provider, kind, body)):
         shown = f"{shown.rstrip('.')}. {what_to_do}"
-    return EXCEPTIONS[kind](
-        shown,
-        provider=model.provider,
-        status=known,
-        request_id=find_request_id(headers),
-        retry_after=_find_retry_after(headers, error, message, known),
-        retryable=should_retry(headers),
-        body=redact_key_patterns(body, _SHOWN) or None,
-    )
+    wait = _find_retry_after(headers, error, message, known)
+    return build_classified_error(model, kind, shown, status=known, headers=headers, retry_after=wait, body=body)
 
 
 def _find_status(error: Mapping[str, Any]) -> int:

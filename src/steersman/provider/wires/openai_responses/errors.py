@@ -8,12 +8,17 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.http.errors import build_not_a_stream_error, is_html_page, suggest_fix
-from steersman.provider.http.headers import find_request_id, should_retry
+from steersman.provider.http.errors import (
+    MAX_BODY,
+    build_classified_error,
+    build_not_a_stream_error,
+    is_html_page,
+    suggest_fix,
+)
 from steersman.provider.wires.openai_chat.errors import find_upstream_error, join_words
 from steersman.provider.wires.overflow import is_overflow, is_throttled
 from steersman.provider.wires.retry_after import classify_status, may_refine, parse_retry_after
-from steersman.types.errors import EXCEPTIONS, ErrorKind, ProtocolError, ProviderError
+from steersman.types.errors import ErrorKind, ProtocolError, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
 
@@ -48,8 +53,6 @@ _KINDS: dict[str, ErrorKind] = {
     "tool_use_failed": "incomplete",
     "previous_response_not_found": "invalid_request",
 }
-
-_SHOWN = 2_000
 
 
 class ErrorFields(msgspec.Struct):
@@ -106,7 +109,7 @@ def classify_event(model: Model, error: ErrorFields, *, body: str) -> ProviderEr
 
 def build_malformed_error(model: Model, what: str, data: str) -> ProtocolError:
     """Build a protocol error that shows the beginning of the malformed data."""
-    shown = redact_key_patterns(data, _SHOWN)
+    shown = redact_key_patterns(data, MAX_BODY)
     return ProtocolError(
         f"{model.name} sent {what} that does not match its protocol: {shown[:200]!r}.",
         provider=model.provider,
@@ -137,19 +140,13 @@ def _build_error(
     types = [word for word in (error.type, upstream.get("type")) if isinstance(word, str) and word]
     kind = _classify_kind(words or body, codes, types, status)
     codes += types
-    shown = redact_key_patterns(words, _SHOWN) or (f"HTTP status {status}" if status else "an error without a message")
+    shown = redact_key_patterns(words, MAX_BODY) or (
+        f"HTTP status {status}" if status else "an error without a message"
+    )
     text = f"{model.name}: {shown}" + (f" ({codes[0]})" if codes else "")
     if what_to_do := suggest_fix(model.provider, kind, body):
         text = f"{text}. {what_to_do}"
-    return EXCEPTIONS[kind](
-        text,
-        provider=model.provider,
-        status=status,
-        request_id=find_request_id(headers),
-        retry_after=wait,
-        retryable=should_retry(headers),
-        body=redact_key_patterns(body, _SHOWN) or None,
-    )
+    return build_classified_error(model, kind, text, status=status, headers=headers, retry_after=wait, body=body)
 
 
 def _classify_kind(words: str, codes: Sequence[str], types: Sequence[str], status: int | None) -> ErrorKind:
