@@ -8,10 +8,10 @@ import threading
 from typing import Any
 
 import pytest
-from tests.loop.toolbox import Workshop, agent_of, customs, echo, texts, told
+from tests.loop.toolbox import Workshop, agent_of, count_steps, customs, echo, texts, told
 
 from steersman import Agent, AgentContext, AgentLoopConfig, CancelToken, ContextConfig, ToolContext, agent_loop, tool
-from steersman.testing import EventCollector, ScriptedModel, answer, call, check_transcript, run_virtual, stall
+from steersman.testing import EventCollector, ScriptedModel, answer, call, check_transcript, stall
 from steersman.tools.calling import count_abandoned_threads
 from steersman.types.events import AgentEnd, MessageEnd
 
@@ -294,21 +294,11 @@ def parent_and_children_cut_at(step: int | None) -> int:
     child = ScriptedModel(*[answer(call("echo", text="x"))] * 2, *[stall("deep", after=1)] * 2, id="child")
     parent = ScriptedModel(answer(call("ask", prompt="a"), call("ask", prompt="b")))
     agent = Agent(parent.model, tools=[Agent(child.model, tools=[echo]).as_tool("ask", "Ask.")])
-    steps = 0
 
-    def on_step(number: int) -> None:
-        nonlocal steps
-        steps = number
-        if number == step:
-            agent.abort()
+    def check() -> None:
+        assert child.streaming == 0
 
-    async def work() -> None:
-        asyncio.get_running_loop().call_later(60, agent.abort)
-        result = await agent.run("go")
-        assert (result.end_reason, child.streaming, others()) == ("aborted", 0, [])
-
-    run_virtual(work(), on_step=on_step)
-    return steps
+    return count_steps(agent, step, check)
 
 
 def test_f13_a_sub_agent_never_outlives_its_parent() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.loop.toolbox import Workshop, agent_of, customs, told
 
-from steersman import ExecutionLimits, ToolContext, tool
-from steersman.testing import ScriptedModel, answer, call, stall
+from steersman import ExecutionLimits, RunResult, Tool, ToolContext, tool
+from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
 from steersman.types.events import ToolExecutionEnd
 
 
@@ -86,6 +86,20 @@ async def test_a_tool_that_will_not_stop_is_abandoned_reported_and_its_late_resu
     assert shop.log == ["+stubborn", "!stubborn", "!stubborn", "-stubborn"]
 
 
+async def run_until_late(block: Tool, release: threading.Event) -> tuple[RunResult, EventCollector]:
+    """Run an agent that calls a tool, which is released after its timeout; the run ends after its late result."""
+    arrived = asyncio.Event()
+
+    async def ending(_: Any) -> str:
+        release.set()
+        await arrived.wait()
+        return "ok"
+
+    agent, heard = agent_of(ScriptedModel(answer(call("block")), ending), [block])
+    agent.subscribe(lambda _: arrived.set() if customs(heard, "late_tool_result") else None)
+    return await agent.run("go"), heard
+
+
 async def test_a_thread_that_will_not_stop_is_abandoned_counted_and_reported() -> None:
     """loop.md D5, failures.md F5"""
     release = threading.Event()
@@ -98,15 +112,7 @@ async def test_a_thread_that_will_not_stop_is_abandoned_counted_and_reported() -
         seen.append(ctx.cancelled)
         return "after all"
 
-    async def ending(_: Any) -> str:
-        release.set()
-        await arrived.wait()
-        return "ok"
-
-    arrived = asyncio.Event()
-    agent, heard = agent_of(ScriptedModel(answer(call("block")), ending), [block])
-    agent.subscribe(lambda _: arrived.set() if customs(heard, "late_tool_result") else None)
-    result = await agent.run("go")
+    result, heard = await run_until_late(block, release)
     assert told(result.messages) == [("block", "Tool 'block' timed out after 5s.", True, "interrupted")]
     (end,) = heard.of(ToolExecutionEnd)
     assert end.result.details == {"status": "interrupted", "abandoned": True}
@@ -127,15 +133,7 @@ async def test_a_late_failure_is_an_event_too() -> None:
         assert release.wait(30)
         raise ValueError("too late")
 
-    async def ending(_: Any) -> str:
-        release.set()
-        await arrived.wait()
-        return "ok"
-
-    arrived = asyncio.Event()
-    agent, heard = agent_of(ScriptedModel(answer(call("block")), ending), [block])
-    agent.subscribe(lambda _: arrived.set() if customs(heard, "late_tool_result") else None)
-    result = await agent.run("go")
+    result, heard = await run_until_late(block, release)
     assert customs(heard, "late_tool_result") == [
         {"tool_call_id": "call_1", "tool_name": "block", "output": "ValueError('too late')"}
     ]

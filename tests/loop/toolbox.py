@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from steersman import Agent, AgentMessage, AssistantMessage, TextContent, Tool, ToolContext, ToolResultMessage, tool
-from steersman.testing import EventCollector, ScriptedModel
+from steersman.testing import EventCollector, ScriptedModel, run_virtual
 from steersman.types.content import Content
 from steersman.types.events import CustomEvent
 
@@ -72,6 +72,19 @@ class Workshop:
 
         return work
 
+    def write(self) -> Tool:
+        """A tool that takes a second, and one call for each path at a time."""
+
+        @tool(keys=lambda args: [args["path"]])
+        async def write(path: str, name: str) -> str:
+            """Write a file."""
+            self.log.append(f"+{name}")
+            await asyncio.sleep(1)
+            self.log.append(f"-{name}")
+            return path
+
+        return write
+
     def stubborn(self, name: str = "stubborn", *, swallows: int = 1, takes: float = 1.0) -> Tool:
         """A tool that takes no notice of being cancelled, so many times, and works on for as long again."""
 
@@ -93,6 +106,27 @@ class Workshop:
             return f"{name} done"
 
         return work
+
+
+def count_steps(agent: Agent, abort_at: int | None, check: Callable[[], None]) -> int:
+    """Run an agent, aborted before that step or else after a minute, and check its end; how many steps there were."""
+    steps = 0
+
+    def on_step(number: int) -> None:
+        nonlocal steps
+        steps = number
+        if number == abort_at:
+            agent.abort()
+
+    async def work() -> None:
+        asyncio.get_running_loop().call_later(60, agent.abort)
+        result = await agent.run("go")
+        assert result.end_reason == "aborted"
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+        check()
+
+    run_virtual(work(), on_step=on_step)
+    return steps
 
 
 @tool

@@ -106,14 +106,6 @@ async def test_calls_that_share_a_key_run_one_after_another_and_others_beside_th
     """loop.md D1"""
     shop = Workshop()
 
-    @tool(keys=lambda args: [args["path"]])
-    async def write(path: str, name: str) -> str:
-        """Write a file."""
-        shop.log.append(f"+{name}")
-        await asyncio.sleep(1)
-        shop.log.append(f"-{name}")
-        return "written"
-
     script = ScriptedModel(
         answer(
             call("write", path="x", name="x1"),
@@ -123,7 +115,7 @@ async def test_calls_that_share_a_key_run_one_after_another_and_others_beside_th
         ),
         "ok",
     )
-    agent, _ = agent_of(script, [write])
+    agent, _ = agent_of(script, [shop.write()])
     await agent.run("go")
     assert shop.log == ["+x1", "+y1", "-x1", "-y1", "+x2", "-x2", "+x3", "-x3"]
 

@@ -163,21 +163,13 @@ async def test_a_rewrite_to_a_key_in_use_waits_for_the_other_call() -> None:
     """loop.md D3, D1"""
     shop = Workshop()
 
-    @tool(keys=lambda args: [args["path"]])
-    async def write(path: str, name: str) -> str:
-        """Write."""
-        shop.log.append(f"+{name}")
-        await asyncio.sleep(1)
-        shop.log.append(f"-{name}")
-        return path
-
     def one_file(call: ToolCall) -> Rewrite:
         return Rewrite({**call.arguments, "path": "same"})
 
     await outcome(
         call("write", path="x", name="a"),
         call("write", path="y", name="b"),
-        tools=[write],
+        tools=[shop.write()],
         before_tool_execution=one_file,
     )
     assert shop.log == ["+a", "-a", "+b", "-b"]

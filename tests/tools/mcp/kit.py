@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import socket
 import sys
-import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,29 +85,6 @@ def marked(mark: str) -> list[int]:
 def seen_by(pid: int) -> bytes:
     """The environment and the arguments of a process, as the system has them."""
     return b"".join([Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline")])
-
-
-def zombies() -> list[str]:
-    """Children of this process that died and were not reaped."""
-    found: list[str] = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                head, _, tail = Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")
-            except OSError:
-                continue
-            state, parent = tail.split()[:2]
-            if state == b"Z" and int(parent) == os.getpid():
-                found.append(head.decode("utf-8", "replace"))
-    return found
-
-
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait for something that happens in another process."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "It did not happen."
-        await asyncio.sleep(0.01)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.builtin.shells import until
 from tests.tools.mcp.kit import (
     AT_ONCE,
     HERE,
@@ -29,7 +30,6 @@ from tests.tools.mcp.kit import (
     quiet,
     text,
     tool_of,
-    until,
     use,
 )
 

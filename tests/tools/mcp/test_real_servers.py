@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.tools.builtin.shells import until, zombies
 from tests.tools.mcp.kit import (
     AT_ONCE,
     BIN,
@@ -25,9 +26,7 @@ from tests.tools.mcp.kit import (
     seen_by,
     text,
     tool_of,
-    until,
     use,
-    zombies,
 )
 
 from steersman import Agent, Tool, ToolOutput

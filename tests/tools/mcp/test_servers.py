@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.builtin.shells import until
 from tests.tools.mcp.kit import (
     AT_ONCE,
     call,
@@ -23,7 +24,6 @@ from tests.tools.mcp.kit import (
     small,
     text,
     tool_of,
-    until,
     use,
 )
 
