@@ -317,6 +317,7 @@ _BY_PROGRAM = {
         "dotnet test -- RunConfiguration.TestAdaptersPaths=/tmp/evil", "dotnet test -c 'Debug;PreBuildEvent=evil'",
         "dotnet test -f 'net8.0;PreBuildEvent=evil'",
         "dotnet test --filter '\"a\";PreBuildEvent=evil;X=\"b\"'", "dotnet test -- R*",
+        "dotnet test --filter 'a\\'", "dotnet test -c '$(evil)'",
     ),
     # Names that are code, and expressions that are put together.
     "brew info": ("brew info ./evil.rb", "brew info evil.rb", "brew info evil/tap/x", "brew info e*"),

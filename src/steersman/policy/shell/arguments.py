@@ -29,7 +29,7 @@ _LIMITS = {
         r"(?:[+-][a-z_]+)*"
     ),
     "u": re.compile(r"no:[A-Za-z0-9_.-]+"),
-    "p": re.compile(r"[^;,\"%$]*"),
+    "p": re.compile(r"[^;,\"%$\\]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
 # What older shells expand to `..`, such as `.?`; newer ones leave it out.
