@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.server.kit import Event, check_order
+from tests.server.kit import Event, check_order, run_server
 from tests.server.program import run_program
 
 pytestmark = pytest.mark.real_time
@@ -63,6 +63,15 @@ async def test_a_run_that_was_killed_in_mid_answer_can_be_continued(tmp_path: Pa
     assert shown["status"] == "idle"
     check_order([*seen, *rest])
     assert [node["role"] for node in tree] == ["user", "assistant"]
+
+
+async def test_a_run_that_is_cut_by_a_stop_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Section 3: interrupted and resumable is what was promised, so nothing is logged about it."""
+    async with run_server() as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        await client.find(id, "approval_requested")
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 async def test_sigterm_drains(tmp_path: Path) -> None:

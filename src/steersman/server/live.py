@@ -327,6 +327,9 @@ class LiveSession:
         self.draining = True
         self.hub.detach()
         await asyncio.to_thread(self.session.__exit__)
+        if (journal := self.session.recorder.journal) is not None and journal.degraded is None:
+            # What the run still does is left out on purpose: no failure to report.
+            journal.degraded = "The server has stopped."
         self.agent.abort()
         await self.wait_until_idle()
 
