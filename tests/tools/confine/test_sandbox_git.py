@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -303,6 +304,18 @@ async def test_it_is_restored_although_the_call_was_abandoned(room: Room, walls:
     await until((room.root / ".steersman").exists)
     await asyncio.to_thread(launched.close)
     assert [path.name.partition("-")[0] for path in room.root.iterdir()] == [".steersman.refused"]
+
+
+def test_many_repositories_are_protected_with_few_open_files(room: Room, whole: Confinement) -> None:
+    """docs/bash.md: more than 200 are refused. Bubblewrap gets a file descriptor for each folder on the way to one."""
+    for number in range(90):
+        (room.root / str(number) / "a" / "b" / ".git").mkdir(parents=True)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        assert room.run(whole, "touch new; touch 7/a/b/.git/new 2>/dev/null || echo kept") == ("kept\n", 0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_landlock_alone_says_that_it_protects_no_repository() -> None:

@@ -188,6 +188,7 @@ def _pass_filter_to_bubblewrap(program: bytes) -> None:
 
 def _pass_descriptors_to_bubblewrap(argv: list[str], in_place: list[str]) -> list[str]:
     """Replace the sources of bind mounts by open file descriptors: bubblewrap then refuses what has been exchanged."""
+    _allow_open_files(len(in_place))
     words: list[str] = []
     place, end = 0, argv.index("--")
     while place < end:
@@ -206,6 +207,16 @@ def _pass_descriptors_to_bubblewrap(argv: list[str], in_place: list[str]) -> lis
             words.append(argv[place])
             place += 1
     return words + argv[end:]
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise the limit of open files where these would not fit, for a workspace with many repositories."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = SECCOMP_FD + count + 64
+    if 0 <= soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard < 0 else min(needed, hard), hard))
 
 
 def _make_zeros(count: int) -> list[ctypes.c_ulong]:
@@ -239,39 +250,30 @@ def hold_names(paths: list[str]) -> dict[str, int]:
 
 
 def _hold(path: str) -> int | None:
-    try:
-        parent = open_in_place(os.path.dirname(path))
-    except OSError:
-        return None
-    try:
-        for _ in range(_ATTEMPTS):
-            folder = _make_held(path, parent)
-            if folder is None or _is_at(path, folder):
-                return folder
-            os.close(folder)
-        return None
-    finally:
-        os.close(parent)
-
-
-def _make_held(path: str, parent: int) -> int | None:
-    """Make the folder of a held name, or open that of another command, and lock it; `None` where that is not possible.
-
-    Shared: commands that run side by side hold one folder, and the last of them removes it.
-    """
-    name = os.path.basename(path)
     for _ in range(_ATTEMPTS):
         try:
-            if not os.path.lexists(path):
-                os.mkdir(name, 0o755, dir_fd=parent)
-            folder = os.open(name, _FOLDER, dir_fd=parent)
+            folder = _make_held(path)
         except (FileExistsError, FileNotFoundError):
             continue  # another command came first, or has just removed its folder
         except OSError:
             return None
+        # Shared: commands that run side by side hold one folder, and the last of them removes it.
         _lock(folder, exclusive=False)
-        return folder
+        if _is_at(path, folder):
+            return folder
+        os.close(folder)
     return None
+
+
+def _make_held(path: str) -> int:
+    """Make the folder of a held name, or open that of another command."""
+    parent, name = open_in_place(os.path.dirname(path)), os.path.basename(path)
+    try:
+        if not os.path.lexists(path):
+            os.mkdir(name, 0o755, dir_fd=parent)
+        return os.open(name, _FOLDER, dir_fd=parent)
+    finally:
+        os.close(parent)
 
 
 def _lock(folder: int, *, exclusive: bool) -> bool:
