@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
 from steersman import Agent
+from steersman.server.fronts.a2a_route import Telling
 from steersman.testing import answer, call, cut, error, thinking
 
 pytestmark = pytest.mark.real_time
@@ -317,6 +319,16 @@ async def test_a_page_of_tasks_opens_no_other_session(tmp_path: Path) -> None:
     assert [task["contextId"] for page in (first, second) for task in page["tasks"]] == ["c-3", "c-2", "c-1"]
     assert (first["totalSize"], second["nextPageToken"], done["totalSize"], len(done["tasks"])) == (3, "", 3, 2)
     assert "steersman_sessions_open 0" in metrics
+
+
+async def test_a_task_that_has_ended_is_in_the_log_alone() -> None:
+    """Its updates would fill the memory of a server that has many tasks."""
+    async with run_server(make_agent("Fine.")) as client:
+        tasks = [(await ask(client, "SendMessage", message=say("Go.", contextId=f"c-{n}")))["result"] for n in range(3)]
+        shown = (await ask(client, "GetTask", id=tasks[0]["task"]["id"]))["result"]
+        kept = [one for one in gc.get_objects() if isinstance(one, Telling) and one.frames]
+    assert len(kept) <= 1, "only the last one may be about to end"
+    assert shown == tasks[0]["task"]
 
 
 async def test_a_failed_run_is_a_failed_task() -> None:

@@ -48,7 +48,7 @@ from steersman.session.stores.store import SessionError
 TASK_NOT_FOUND, NOT_CANCELABLE, NO_PUSH, UNSUPPORTED = -32001, -32002, -32003, -32004
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _BEAT = 10.0
-# So many tasks are kept as they were told.
+# So many tasks that wait for input are kept as they were told.
 _KEPT = 200
 
 
@@ -304,12 +304,14 @@ class A2AFront:
             self._check_questions(live, telling)
         self._tellings[note["id"]] = telling
         self._drop_old()
-        task = asyncio.get_running_loop().create_task(self._follow(live, telling, events))
+        task = asyncio.get_running_loop().create_task(self._follow(live, note["id"], telling, events))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return telling
 
-    async def _follow(self, live: LiveSession, telling: Telling, events: AsyncGenerator[tuple[str, Event]]) -> None:
+    async def _follow(
+        self, live: LiveSession, id: str, telling: Telling, events: AsyncGenerator[tuple[str, Event]]
+    ) -> None:
         async for _, event in events:
             telling.add(telling.translator.translate(event))
             if event["type"] == "approval_requested":
@@ -319,6 +321,8 @@ class A2AFront:
         if not telling.is_over:
             telling.add(telling.translator.fail(STOPPED))
         await events.aclose()
+        if telling.translator.state != INPUT_REQUIRED:
+            self._tellings.pop(id, None)  # the log has it; its updates stay as long as a stream reads them
 
     def _check_questions(self, live: LiveSession, telling: Telling) -> None:
         if not telling.is_over and (questions := list_questions(live)):
