@@ -195,6 +195,15 @@ async def test_a_snapshot_has_the_ids_that_the_client_knows() -> None:
     assert [one["id"] for one in third[1]["messages"]] == ["m1", *told]
 
 
+async def test_a_snapshot_keeps_the_images_of_the_user() -> None:
+    image = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
+    message = {"id": "m1", "role": "user", "content": [{"type": "text", "text": "See."}, image]}
+    async with run_server(make_agent("Nice.")) as client:
+        await read_frames(client, {"runId": name_run(), "messages": [message]})
+        frames = await read_frames(client, {"runId": name_run(), "messages": [message]})
+    assert frames[1]["messages"][0] == message
+
+
 async def test_a_request_that_is_sent_again_hears_how_its_run_ended() -> None:
     body = {"runId": name_run(), "messages": [user("m1", "Go.")]}
     async with run_server(make_agent(error("authentication"))) as client:

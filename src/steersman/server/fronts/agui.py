@@ -316,7 +316,8 @@ def _describe_message(id: str, message: Frame) -> Iterator[Frame]:
         case "tool_result":
             yield {"id": id, "role": "tool", "content": text, "toolCallId": message["tool_call_id"]}
         case "user":
-            yield {"id": id, "role": "user", "content": text}
+            has_image = any(block["type"] == "image" for block in message["content"])
+            yield {"id": id, "role": "user", "content": _describe_parts(message) if has_image else text}
         case "assistant":
             for index, block in enumerate(message["content"]):
                 if block["type"] == "thinking" and block["thinking"]:
@@ -326,6 +327,17 @@ def _describe_message(id: str, message: Frame) -> Iterator[Frame]:
                 yield {"id": id, "role": "assistant", "content": text, **({"toolCalls": calls} if calls else {})}
         case _:
             pass
+
+
+def _describe_parts(message: Frame) -> list[Frame]:
+    """The texts and images of a message, in the form in which the client has sent them."""
+    return [
+        {"type": "text", "text": block["text"]}
+        if block["type"] == "text"
+        else {"type": "image", "source": {"type": "data", "value": block["data"], "mimeType": block["mime_type"]}}
+        for block in message["content"]
+        if block["type"] in ("text", "image")
+    ]
 
 
 def _describe_call(block: Frame) -> Frame:
