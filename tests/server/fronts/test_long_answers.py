@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import process_time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -11,20 +11,24 @@ from steersman.server.fronts import a2a, agui
 from steersman.server.fronts.openai import chat, responses
 
 START: dict[str, Any] = {"type": "message_start", "loop_id": "run", "message": {"role": "assistant"}}
-PIECE: dict[str, Any] = {
-    "type": "message_update",
-    "loop_id": "run",
-    "delta": {"type": "text_delta", "content_index": 0, "delta": "x" * 10_000},
-}
 
 
-def measure(translator: Any, pieces: int) -> float:
-    """The seconds of one piece, in processor time."""
+def translate(translator: Any) -> None:
+    piece = {"type": "text_delta", "content_index": 0, "delta": "x" * 10_000}
+    translator.translate({"type": "message_update", "loop_id": "run", "delta": piece})
+
+
+def count_bytes(translator: Any, pieces: int) -> int:
+    """The bytes that are allocated for one piece after so many others."""
     translator.translate(START)
-    start = process_time()
     for _ in range(pieces):
-        translator.translate(PIECE)
-    return (process_time() - start) / pieces
+        translate(translator)
+    tracemalloc.start()
+    try:
+        translate(translator)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -35,5 +39,4 @@ def measure(translator: Any, pieces: int) -> float:
 )  # fmt: skip
 def test_a_piece_of_a_long_answer_costs_as_much_as_one_of_a_short_answer(make: Any) -> None:
     """Where the text so far is copied for each piece, it is many times as much."""
-    short = max(measure(make(), 100) for _ in range(5))
-    assert min(measure(make(), 2_000) for _ in range(2)) < 3 * short
+    assert count_bytes(make(), 1_000) < 3 * count_bytes(make(), 10)
