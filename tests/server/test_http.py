@@ -12,6 +12,7 @@ from tests.server.kit import Client, Gate, check_order, make_agent, read_sse, ru
 
 from steersman import Approval
 from steersman.server import Server
+from steersman.session import SessionQueue, SqliteStore
 from steersman.testing import answer, call, error
 
 pytestmark = pytest.mark.real_time
@@ -385,3 +386,20 @@ async def test_while_the_server_stops_no_answer_starts_a_run(tmp_path: Path) -> 
         _, shown = await client.send("GET", f"/sessions/{id}")
     await runner.cleanup()
     assert (answered, shown["status"]) == (503, "waiting")
+
+
+async def test_another_process_speaks_to_a_session_of_the_server(tmp_path: Path) -> None:
+    """durable.md U2: through the store, whether a run goes on or the session rests."""
+    store = SqliteStore(tmp_path / "sessions.db")
+    async with run_server(make_agent("One.", answer(call("deploy", target="live")), "Two."), store=store) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Hi"})
+        seen = await client.collect(id)
+        with SessionQueue(store, id) as queue:
+            await asyncio.to_thread(queue.steer, "And now?")
+            question = await client.find(id, "approval_requested", seen[-1][0])
+            await asyncio.to_thread(queue.approve, question["approval_id"], by="ann")
+            events = await client.collect(id, after=seen[-1][0])
+    ended = [event["message"]["content"][0].get("text") for _, event in events if event["type"] == "message_end"]
+    assert (ended[0], ended[-1]) == ("And now?", "Two.")
+    assert [event["by"] for _, event in events if event["type"] == "approval_resolved"] == ["ann"]

@@ -69,7 +69,7 @@ async def _until(agent: Agent, is_so: Callable[[], bool]) -> None:
     """Wait until this is so; it is looked at after each order."""
     assert agent.session is not None
     loop, heard = asyncio.get_running_loop(), asyncio.Event()
-    agent.session.listening.on_order = lambda: loop.call_soon_threadsafe(heard.set) and None
+    agent.session.listening.on_order = lambda _: loop.call_soon_threadsafe(heard.set)
     async with asyncio.timeout(30):
         while not is_so():
             await heard.wait()

@@ -27,7 +27,7 @@ class Listening:
         self._index = index
         self._report = report
         self._stop: Callable[[], None] | None = None
-        self.on_order: Callable[[], None] | None = None
+        self.on_order: Callable[[Order], object] | None = None
         """Called in any thread after an order was heard: an agent that rests may have something to do now."""
 
     def start(self, deliver: Callable[[Order], None], taken: Callable[[str], None]) -> None:
@@ -42,7 +42,9 @@ class Listening:
         journal.on_taken = lambda text: None if (tell := told()) is None else tell(text)
         listener = OrderListener(handle, WeakMethod(deliver), journal.give_up, self._report)
         listening = ref(self)
-        listener.on_order = lambda: None if (me := listening()) is None or me.on_order is None else me.on_order()
+        listener.on_order = lambda order: (
+            None if (me := listening()) is None or me.on_order is None else me.on_order(order)
+        )
         self._stop = handle.watch_queue(listener.look)
         listener.look()
 
@@ -81,7 +83,7 @@ class OrderListener:
         self._deliver = deliver
         self._give_up = give_up
         self._report = report
-        self.on_order: Callable[[], object] = _ignore
+        self.on_order: Callable[[Order], object] = _ignore
         self._lock = threading.Lock()
         self._taken = 0
 
@@ -104,8 +106,9 @@ class OrderListener:
         if deliver is None:
             return
         try:
-            deliver(read_order(number, data))
-            self.on_order()
+            order = read_order(number, data)
+            deliver(order)
+            self.on_order(order)
         except UnreadableOrder as error:
             _log.error("Order %d of session %r was not heard. %s", number, self._handle.session_id, error)
             self._report(Problem(f"order {number}", str(error)))
@@ -115,5 +118,5 @@ class OrderListener:
             )
 
 
-def _ignore() -> None:
+def _ignore(_: Order) -> None:
     """Nothing is to be called."""

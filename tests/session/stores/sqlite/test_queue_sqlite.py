@@ -16,7 +16,7 @@ from tests.session.kit import done, reopened, said
 from steersman import Session
 from steersman.session import SessionQueue
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.sqlite.wake import make_address
+from steersman.session.stores.sqlite.wake import make_address, wake_writer, watch_session
 from steersman.session.stores.store import SessionBusy
 from steersman.testing.store_checks import make_record
 
@@ -105,6 +105,30 @@ def test_a_damaged_row_of_the_queue_is_reported_and_not_heard(tmp_path: Path) ->
     assert [message.text for message in agent.queued.steering] == ["Two."]
     assert [problem.where for problem in agent.session.problems] == ["order 1"]
     done(agent)
+
+
+def test_a_writer_is_woken_by_a_datagram_and_needs_no_look_at_the_file(tmp_path: Path) -> None:
+    """durable.md U2: each sender sends one to the writer of its session and epoch, and to no other."""
+    store = SqliteStore(tmp_path / "sessions.db")
+    store.create("s").close()
+    store.take_over("s").close()
+    found = store.path.stat()
+    place = (found.st_dev, found.st_ino)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own, SessionQueue(store, "s") as queue:
+        own.bind(make_address(place, 1, 1))
+        queue.steer("Hi.")
+        assert own.recv(16, socket.MSG_DONTWAIT) == b"x"
+    woken, others = threading.Semaphore(0), threading.Semaphore(0)
+    stop = watch_session(place, 7, 0, woken.release, lambda: False)
+    stop_other = watch_session(place, 8, 0, others.release, lambda: False)
+    for wakes in (woken, others):
+        assert wakes.acquire(timeout=30)  # once it is bound
+    for _ in range(3):
+        wake_writer(place, 7, 0)
+        assert woken.acquire(timeout=30)
+    assert not others.acquire(blocking=False)
+    stop()
+    stop_other()
 
 
 def test_a_writer_without_a_socket_of_its_own_is_woken_all_the_same(tmp_path: Path) -> None:
