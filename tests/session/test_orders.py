@@ -359,13 +359,19 @@ async def test_a_run_whose_session_is_taken_over_ends_there(stores: Store) -> No
     done(going_on)
 
 
-async def test_no_tool_starts_whose_intent_was_refused(stores: Store) -> None:
-    """durable.md U3: a writer that was stopped learns from the database, before a tool has an effect."""
+@pytest.mark.parametrize("hears", [True, False])
+async def test_no_tool_starts_whose_intent_was_refused(stores: Store, hears: bool) -> None:
+    """durable.md U3: a writer that was stopped learns from the database, before a tool has an effect.
+
+    Also one that hears nothing of the takeover, and learns of it when it writes.
+    """
     rope = Rope()
     owners: list[Session] = []
 
     def take(event: AgentEvent) -> None:
         if event.type == "message_end" and event.message.role == "assistant":
+            if not hears and agent.session is not None:
+                agent.session.listening.stop()
             owners.append(Session.open(stores, "s", take_over=True))
 
     agent = _agent(stores, rope, answer(call("hold")), "Never.")

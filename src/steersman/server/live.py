@@ -20,11 +20,10 @@ from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
 from steersman.server.hub import Hub
+from steersman.server.order_starts import follow_orders
 from steersman.server.outline import CONFIGURED, RECEIPT, REFUSED, Outline
 from steersman.server.settings import change_settings
-from steersman.session.orders import Order
 from steersman.session.session import Session
-from steersman.tools.calling import call_soon_in
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
 from steersman.types.events import AgentEvent, ApprovalRequested, ApprovalResolved
@@ -45,8 +44,7 @@ class LiveSession:
 
     def __init__(self, agent: Agent[Any], session: Session, hub: Hub, outline: Outline) -> None:
         self.agent = agent
-        self.session = session
-        self.hub = hub
+        self.session, self.hub = session, hub
         self.agent_name = outline.agent
         self.draining = False
         self._starting = asyncio.Lock()
@@ -65,8 +63,7 @@ class LiveSession:
         hub.attach(session.recorder.journal)
         agent.subscribe(hub.add_event)
         agent.subscribe(self._follow_event)
-        loop = asyncio.get_running_loop()
-        session.listening.on_order = lambda order: call_soon_in(loop, self._follow_order, order)
+        follow_orders(self, outline.questions, self._follow)
 
     @property
     def status(self) -> Status:
@@ -278,17 +275,6 @@ class LiveSession:
 
     # Following runs
 
-    def _follow_order(self, order: Order) -> None:
-        """Start a run if another process has said something, or has answered a question that a restart cut off."""
-        if self.is_busy or self.draining or self.session.closed:
-            return
-        if order.message is not None and len(self.agent.inbox):
-            self._follow(start_run(self.agent, Start((), Initial(), silent=True)), "wait")
-        elif order.approval_id in self._outline.questions:
-            stream = self.agent.continue_()
-            stream.channel.detach()  # watchers read the hub
-            self._follow(stream, "wait")
-
     def _follow(self, stream: EventStream[Any], approvals: Approvals) -> None:
         self._to_ask_again.update(self._outline.questions)
         self._outline.questions.clear()
@@ -340,7 +326,6 @@ class LiveSession:
     async def close(self) -> None:
         """Close the session. A run that still goes on is cut as by a crash: it can be resumed, its questions too."""
         self.draining = True
-        self.session.listening.on_order = None
         self.hub.detach()
         await asyncio.to_thread(self.session.__exit__)
         if (journal := self.session.recorder.journal) is not None and journal.degraded is None:

@@ -1,0 +1,38 @@
+"""Starts a run when another process speaks to a session that is open in this server and rests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any, Literal
+
+from steersman.events.stream import EventStream
+from steersman.loop.entry import Start, start_run
+from steersman.session.orders import Order
+from steersman.tools.calling import call_soon_in
+from steersman.types.continuation import Initial
+
+if TYPE_CHECKING:
+    from steersman.server.live import LiveSession
+
+
+def follow_orders(
+    live: LiveSession, questions: Container[str], follow: Callable[[EventStream[Any], Literal["wait"]], object]
+) -> None:
+    """Start a run for each message that is heard while none goes on, and for the answer to one of these questions.
+
+    The questions are those that a restart has cut off. `follow` is called with the stream of the run.
+    """
+    loop, agent = asyncio.get_running_loop(), live.agent
+
+    def start(order: Order) -> None:
+        if live.is_busy or live.draining or live.session.closed:
+            return
+        if order.message is not None and len(agent.inbox):
+            follow(start_run(agent, Start((), Initial(), silent=True)), "wait")
+        elif order.approval_id in questions:
+            stream = agent.continue_()
+            stream.channel.detach()  # watchers read the hub
+            follow(stream, "wait")
+
+    live.session.listening.on_order = lambda order: call_soon_in(loop, start, order)
