@@ -475,6 +475,19 @@ except MissingExtra as error:
     assert told.stdout == "PostgresStore needs psycopg 3: pip install 'steersman[postgres]'.\n"
 
 
+def test_every_statement_that_writes_says_the_epoch(postgres: Database) -> None:
+    """durable.md U3: the database refuses the former owner, also on a connection that was never lost."""
+    handle = postgres.store().create("s")
+    handle.append(_samples(1, 1))
+    postgres.ask("UPDATE steersman_sessions SET epoch = epoch + 1")
+    for act in (lambda: handle.append(_samples(2, 2)), lambda: handle.set_title("Mine"), handle.erase):
+        with pytest.raises(SessionTaken, match="was taken over by another writer"):
+            act()
+    handle.close()
+    assert _records(postgres.store(), "s") == _samples(1, 1)
+    assert [summary.title for summary in postgres.store().list()] == [""]
+
+
 def test_the_tables_of_an_older_version_get_what_they_lack(postgres: Database) -> None:
     """durable.md U2, U3: by the first who writes; whoever only reads needs none of it."""
     handle = postgres.store().create("s")
