@@ -8,11 +8,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from tests.conftest import SOAK
 from tests.server.kit import Client
 
 from steersman import Agent, Retry, tool
 from steersman.testing import ScriptedModel, answer, call, cut, error, text, thinking
+
+_RUNS = settings.default.max_examples if settings.default is not None else 30
+GRAMMAR = settings(
+    suppress_health_check=[HealthCheck.too_slow], max_examples=max(_RUNS, 1_000) if SOAK else _RUNS, deadline=None
+)
+"""How many runs the grammar of a front is tried with: a thousand with `make fuzz`."""
 
 
 @tool(needs_approval=True)

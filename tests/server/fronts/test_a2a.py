@@ -25,8 +25,8 @@ from a2a.types import (
     TaskNotFoundError,
     TaskState,
 )
-from hypothesis import HealthCheck, given, settings
-from tests.server.fronts.plays import Play, meddle, plays
+from hypothesis import given
+from tests.server.fronts.plays import GRAMMAR, Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
@@ -408,7 +408,7 @@ async def test_its_javascript_client_plays_a_task() -> None:
     assert fourth["failed"]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@GRAMMAR
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place."""

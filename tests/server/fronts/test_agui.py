@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.server.fronts.plays import Play, meddle, plays
+from hypothesis import given
+from tests.server.fronts.plays import GRAMMAR, Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, deploy, make_agent, make_deployer, run_server
 
@@ -375,7 +375,7 @@ async def test_its_own_client_hears_of_an_error_once() -> None:
     assert second["types"][-1] == "RUN_FINISHED"
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@GRAMMAR
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from openai import APIStatusError, AuthenticationError, BadRequestError, ConflictError, NotFoundError
 from tests.server.fronts.openai_kit import make_sdk, run_server
-from tests.server.fronts.plays import Play, meddle, plays
+from tests.server.fronts.plays import GRAMMAR, Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, deploy, make_agent, make_deployer
 
@@ -446,7 +446,7 @@ async def test_its_javascript_client_plays_a_conversation() -> None:
     assert told["models"] == ["default"]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@GRAMMAR
 @given(plays())
 async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place; CLIProxyAPI#5851, llm-rosetta#56."""

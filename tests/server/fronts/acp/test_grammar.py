@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.fronts.acp.kit import NO, YES, Editor, Message, ScriptedFolders, open_editor
-from tests.server.fronts.plays import Script, scripts_with_sub_agent
+from tests.server.fronts.plays import GRAMMAR, Script, scripts_with_sub_agent
 
 from steersman.types.messages import user_message
 
@@ -22,6 +22,7 @@ _ANSWERS = [YES, NO, {"outcome": {"outcome": "cancelled"}}, {"code": -32000, "me
 _PLACES = st.none() | st.integers(1, 30)
 
 
+@GRAMMAR
 @given(scripts_with_sub_agent(), st.lists(st.sampled_from(_ANSWERS), min_size=1, max_size=4), _PLACES, _PLACES)
 async def test_every_prompt_has_one_response_and_every_call_ends_before_it(
     script: Script, answers: list[Any], cancel_at: int | None, steer_at: int | None

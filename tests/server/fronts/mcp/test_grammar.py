@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.server.fronts.plays import Script, scripts_with_sub_agent
+from tests.server.fronts.plays import GRAMMAR, Script, scripts_with_sub_agent
 
 from steersman.server.fronts.mcp.front import McpFront
 from steersman.server.sessions import Sessions
@@ -24,6 +24,7 @@ _ANSWERS: list[Any] = [
 ]
 
 
+@GRAMMAR
 @given(scripts_with_sub_agent(), st.none() | st.sampled_from(_ANSWERS), st.none() | st.integers(0, 20), st.booleans())
 async def test_a_call_has_one_answer_and_nothing_comes_after_it(
     script: Script, person: Any, cancel_at: int | None, told: bool
