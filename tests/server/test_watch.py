@@ -220,3 +220,31 @@ def test_positions_are_ordered_and_read_back() -> None:
     places = [Position(1), Position(1, 0), Position(1, 1), Position(1, 10), Position(2)]
     assert sorted(reversed(places)) == places
     assert [parse_position(str(place)) for place in places] == places
+
+
+async def test_a_hub_that_is_about_to_be_used_is_not_forgotten() -> None:
+    """S2: a watcher or a run that comes while idle sessions are closed has the same hub as those who come later."""
+    sessions = Sessions(make_agent("Hello."), MemoryStore())
+    creating = asyncio.create_task(sessions.create(None))
+    while not sessions.hubs:
+        await asyncio.to_thread(int)
+    await sessions.close_idle()
+    live = await creating
+    id = live.session.id
+    kept = sessions.hubs.get(id)
+    await sessions.close_idle()
+
+    async def watch() -> Hub:
+        hub = await sessions.find_hub(None, id)
+        Watch(hub).__enter__()
+        return hub
+
+    await sessions.find_hub(None, id)
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0)
+    await sessions.close_idle()
+    found = await watching
+    known = sessions.hubs.get(id)
+    await sessions.close()
+    assert kept is live.hub
+    assert known is found

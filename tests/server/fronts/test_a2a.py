@@ -425,3 +425,11 @@ async def test_every_stream_follows_the_grammar(play: Play) -> None:
             frames = [frame async for frame in stream(client, "SendStreamingMessage", message=message)]
         else:
             raise AssertionError("the run asks without an end")
+
+
+@pytest.mark.parametrize("number", range(5))
+async def test_what_was_said_before_a_question_is_told_before_it(tmp_path: Path, number: int) -> None:
+    """Also if the question is open before the first event is told, as it often is with a store on a disk."""
+    async with run_server(store=tmp_path / "sessions.db") as client:
+        frames = [frame async for frame in stream(client, "SendStreamingMessage", message=say("Go."))]
+    assert check_frames(frames) == ("TASK_STATE_INPUT_REQUIRED", "Let me see. ")

@@ -287,3 +287,68 @@ async def start_thread(client: Client, id: str) -> None:
     async with client.http.post(f"{client.url}/agui", json=body, headers=headers) as response:
         assert response.status == 200, await response.text()
         await response.read()
+
+
+JSON_FORMATS: list[Any] = [
+    {"type": "json_object"},
+    {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
+]
+
+
+@pytest.mark.parametrize("format", JSON_FORMATS)
+async def test_a_format_that_cannot_be_promised_is_refused(format: Any) -> None:
+    """A silent ignore would let a client parse text as JSON."""
+    async with run_server(make_agent("One.")) as client:
+        sdk = make_sdk(client)
+        with pytest.raises(BadRequestError, match=r"^Error code: 400 .*response_format is"):
+            await sdk.chat.completions.create(model="default", messages=[user("Go.")], response_format=format)
+        text: Any = {"type": "text"}
+        found = await sdk.chat.completions.create(model="default", messages=[user("Go.")], response_format=text)
+        _, listed = await client.send("GET", "/sessions")
+    assert found.choices[0].message.content == "One."
+    assert len(listed["sessions"]) == 1
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}])
+async def test_a_tool_choice_that_cannot_be_made_is_refused(choice: Any) -> None:
+    async with run_server(make_agent("One.")) as client:
+        with pytest.raises(BadRequestError, match="tool_choice is 'auto' or 'none' here"):
+            await make_sdk(client).chat.completions.create(
+                model="default", messages=[user("Go.")], tools=[WEATHER], tool_choice=choice
+            )
+
+
+async def test_with_the_tool_choice_none_the_tools_of_the_client_are_not_offered() -> None:
+    offered: list[list[str]] = []
+
+    def play(request: Any) -> Any:
+        offered.append([tool.name for tool in request.tools])
+        return "One."
+
+    async with run_server(make_agent(play, play, tools=())) as client:
+        sdk = make_sdk(client)
+        for choice in ("none", "auto"):
+            await sdk.chat.completions.create(
+                model="default", messages=[user("Go.")], tools=[WEATHER], tool_choice=choice
+            )
+    assert offered == [[], ["get_weather"]]
+
+
+@pytest.mark.parametrize("more", [{"approvals": "deny"}, {"metadata": {"approvals": "deny"}}])
+async def test_questions_are_denied_at_once_for_a_client_that_says_so(more: Any) -> None:
+    """Section 6: a prompt with approvals: deny has them denied at once."""
+    async with run_server() as client:
+        found = await make_sdk(client).chat.completions.create(model="default", messages=[user("Go.")], extra_body=more)
+        _, listed = await client.send("GET", "/sessions")
+        events = await client.collect(listed["sessions"][0]["id"])
+    assert found.choices[0].message.content == "Let me see. Done."
+    assert [event["result"]["is_error"] for _, event in events if event["type"] == "tool_execution_end"] == [True]
+
+
+async def test_a_question_that_waits_is_visible_in_the_list() -> None:
+    """Section 6: asked over HTTP, it waits, and shows as waiting, until it is answered."""
+    async with run_server() as client:
+        with pytest.raises(ConflictError):
+            await make_sdk(client).chat.completions.create(model="default", messages=[user("Go.")])
+        _, listed = await client.send("GET", "/sessions")
+    assert [one["status"] for one in listed["sessions"]] == ["waiting"]

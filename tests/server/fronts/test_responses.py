@@ -467,3 +467,17 @@ async def test_every_stream_follows_the_grammar(play: Play) -> None:
             final = check_frames(await read_frames(client, f"/v1/responses/{final['id']}?stream=true"))
         else:
             raise AssertionError("the run asks without an end")
+
+
+async def test_a_format_or_a_choice_that_cannot_be_promised_is_refused() -> None:
+    """A silent ignore would let a client parse text as JSON."""
+    schema: Any = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}}
+    text: Any = {"format": {"type": "text"}, "verbosity": "low"}
+    async with run_server(make_agent("One.")) as client:
+        sdk = make_sdk(client)
+        with pytest.raises(BadRequestError, match=r"text.format is"):
+            await sdk.responses.create(model="default", input="Go.", text=schema)
+        with pytest.raises(BadRequestError, match=r"tool_choice is"):
+            await sdk.responses.create(model="default", input="Go.", tool_choice="required")
+        found = await sdk.responses.create(model="default", input="Go.", text=text, tool_choice="none")
+    assert (found.output_text, found.tool_choice) == ("One.", "none")

@@ -301,6 +301,8 @@ class A2AFront:
             translator.state = "TASK_STATE_WORKING"
         if act is not None:
             await anext(events)
+        if translator is not None:
+            # Of several questions, the next one was asked before. A task from its beginning comes to its question.
             self._check_questions(live, telling)
         self._tellings[note["id"]] = telling
         self._drop_old()
@@ -312,12 +314,11 @@ class A2AFront:
     async def _follow(
         self, live: LiveSession, id: str, telling: Telling, events: AsyncGenerator[tuple[str, Event]]
     ) -> None:
-        async for _, event in events:
+        while not telling.is_over and (found := await anext(events, None)) is not None:
+            _, event = found
             telling.add(telling.translator.translate(event))
             if event["type"] == "approval_requested":
                 self._check_questions(live, telling)
-            if telling.is_over:
-                break
         if not telling.is_over:
             telling.add(telling.translator.fail(STOPPED))
         await events.aclose()

@@ -14,7 +14,7 @@ from aiohttp import web
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.openai.chat import STOPPED, Translator
-from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
+from steersman.server.fronts.openai.client_tools import find_client_tools, list_names
 from steersman.server.fronts.openai.errors import describe_error, make_question_problem
 from steersman.server.fronts.openai.inputs import Input, read_messages
 from steersman.server.fronts.openai.requests import (
@@ -49,7 +49,8 @@ async def complete(sessions: Sessions, request: web.Request) -> web.StreamRespon
     body = await read_body(request, ChatBody)
     if body.n not in (None, 1):
         raise Problem(400, f"There is one choice, got n={body.n}.")
-    given, tools, token = read_messages(body.messages), list_functions(body.tools or []), make_token(request)
+    body.check_format()
+    given, tools, token = read_messages(body.messages), body.list_tools(), make_token(request)
     live = await _find_waiting(sessions, given, token)
     if live is None:
         agent = choose_agent(sessions, body.model)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from steersman.server.fronts.openai.client_tools import list_functions
 from steersman.server.http.access import current_user
 from steersman.server.http.problems import Problem
 from steersman.server.live import Approvals, LiveSession
@@ -26,11 +27,28 @@ class _Body(msgspec.Struct, frozen=True):
     tools: list[dict[str, Any]] | None = None
     metadata: dict[str, str] | None = None
     temperature: float | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    given_approvals: Approvals | None = msgspec.field(default=None, name="approvals")
 
     @property
     def approvals(self) -> Approvals:
         """Whether questions wait for an answer from elsewhere, or are denied at once."""
+        if self.given_approvals is not None:
+            return self.given_approvals
         return "deny" if (self.metadata or {}).get("approvals") == "deny" else "wait"
+
+    def list_tools(self) -> list[dict[str, Any]]:
+        """The functions of the client that the agent may call; raises a problem for a choice that cannot be made."""
+        functions = list_functions(self.tools or [])
+        if self.tool_choice in (None, "auto"):
+            return functions
+        if self.tool_choice == "none":
+            return []
+        raise Problem(
+            400,
+            f"tool_choice is 'auto' or 'none' here, got {self.tool_choice!r:.100}: which tools an agent uses is up to "
+            "it. Leave it out, or declare only the function that you want to be called.",
+        )
 
 
 class ResponseBody(_Body, frozen=True):
@@ -42,6 +60,11 @@ class ResponseBody(_Body, frozen=True):
     conversation: str | dict[str, Any] | None = None
     max_output_tokens: int | None = None
     background: bool | None = False
+    text: dict[str, Any] | None = None
+
+    def check_format(self) -> None:
+        """Raise a problem for an output format that cannot be promised."""
+        _check_format("text.format", (self.text or {}).get("format"))
 
     @property
     def conversation_id(self) -> str | None:
@@ -58,6 +81,21 @@ class ChatBody(_Body, frozen=True):
     max_completion_tokens: int | None = None
     stream_options: dict[str, Any] | None = None
     n: int | None = 1
+    response_format: dict[str, Any] | None = None
+
+    def check_format(self) -> None:
+        """Raise a problem for an output format that cannot be promised."""
+        _check_format("response_format", self.response_format)
+
+
+def _check_format(name: str, given: Any) -> None:
+    if given is None or given == {"type": "text"}:
+        return
+    raise Problem(
+        400,
+        f"{name} is {{'type': 'text'}} here, got {given!r:.100}: a run has several answers, and no schema holds for "
+        "all of them. Leave it out and ask for the format in words, or give the agent an output_type.",
+    )
 
 
 def choose_agent(sessions: Sessions, model: str | None) -> str:

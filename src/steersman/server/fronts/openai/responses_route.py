@@ -14,7 +14,7 @@ from aiohttp import web
 from steersman.context.entries import MessageEntry
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import Event, follow_events
-from steersman.server.fronts.openai.client_tools import find_client_tools, list_functions, list_names
+from steersman.server.fronts.openai.client_tools import find_client_tools, list_names
 from steersman.server.fronts.openai.errors import describe_questions, make_question_problem
 from steersman.server.fronts.openai.inputs import Input, read_items
 from steersman.server.fronts.openai.requests import (
@@ -64,6 +64,7 @@ class ResponsesFront:
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Start a response, or follow the one that this key has started."""
         body = await read_body(request, ResponseBody)
+        body.check_format()
         token = make_token(request)
         live = await self._open(request, body, token)
         id = f"resp_{token}_{live.session.id}"
@@ -110,7 +111,7 @@ class ResponsesFront:
     async def _begin(self, live: LiveSession, body: ResponseBody, id: str) -> Told:
         if self._sessions.draining:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
-        given, tools = read_items(body.input), list_functions(body.tools or [])
+        given, tools = read_items(body.input), body.list_tools()
         act = await self._plan(live, body, given, tools)
         await live.session.save()
         note = {"after": live.hub.last_record, "head": _make_head(live, body, id, tools)}
@@ -243,7 +244,7 @@ def _make_head(live: LiveSession, body: ResponseBody, id: str, tools: list[Frame
         "metadata": body.metadata or {},
         "parallel_tool_calls": True,
         "temperature": body.temperature,
-        "tool_choice": "auto",
+        "tool_choice": body.tool_choice or "auto",
         "tools": [{"strict": False, "parameters": {}, **tool} for tool in tools],
         "top_p": None,
         "background": bool(body.background),
