@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from typing import Any
@@ -255,7 +256,7 @@ async def test_every_stream_follows_the_grammar(play: Play) -> None:
     """Cut, error, abort, steer and questions at each place."""
     async with run_server(play.make_agent) as client:
         # The session that the key of the completion will name, made by another front, so that it can be watched.
-        id = f"openai-{hashlib.sha256(b'k').hexdigest()[:24]}"
+        id = f"openai-chat-{hashlib.sha256(b'k').hexdigest()[:24]}"
         await start_thread(client, id)
         async with meddle(client, play, id):
             await check_play(client, play, id)
