@@ -7,6 +7,7 @@ import gc
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -433,3 +434,39 @@ async def test_what_was_said_before_a_question_is_told_before_it(tmp_path: Path,
     async with run_server(store=tmp_path / "sessions.db") as client:
         frames = [frame async for frame in stream(client, "SendStreamingMessage", message=say("Go."))]
     assert check_frames(frames) == ("TASK_STATE_INPUT_REQUIRED", "Let me see. ")
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "code"),
+    [
+        ("ListTasks", "1.0", None),
+        ("ListTasks", "1.0.1", None),
+        ("ListTasks", "0.3", -32009),
+        ("ListTasks", "2.0", -32009),
+        ("ListTasks", "", None),
+        ("message/send", "", -32009),
+        ("Nothing", "1.0", -32601),
+    ],
+)
+async def test_another_version_is_refused(method: str, version: str, code: int | None) -> None:
+    """The header names the version; without it, the names of methods tell."""
+    async with run_server() as client:
+        body: Frame = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
+        headers = {"A2A_Version": version} if version else {}
+        _, found = await client.send("POST", "/a2a", body, **headers)
+        _, by_query = await client.send("POST", f"/a2a?A2A-Version={version}", body)
+    assert found.get("error", {}).get("code") == code
+    assert by_query.get("error", {}).get("code") == code
+
+
+async def test_a_status_has_the_time_of_its_event() -> None:
+    """The same live and from the log."""
+    async with run_server(make_agent("Hello.")) as client:
+        frames = [frame async for frame in stream(client, "SendStreamingMessage", message=say("Go."))]
+        task = frames[0]["task"]
+        end = await client.find(task["contextId"], "agent_end")
+        shown = (await ask(client, "GetTask", id=task["id"]))["result"]
+    told = frames[-1]["statusUpdate"]["status"]["timestamp"]
+    assert told == shown["status"]["timestamp"]
+    assert told.endswith("Z")
+    assert abs(datetime.fromisoformat(told).timestamp() - end["timestamp"]) < 0.002

@@ -7,6 +7,7 @@ task wait for input.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from steersman.types.content import ImageContent, TextContent
@@ -33,6 +34,9 @@ class Translator:
         self.state = "TASK_STATE_SUBMITTED"
         self._ids: Frame = {"taskId": task_id, "contextId": context_id}
         self._message: Frame | None = None
+        # The time of the last event, and of the one that the status is from.
+        self._time: float | None = None
+        self._told_at: float | None = None
         self._artifacts: list[Frame] = []
         self._history: list[Frame] = []
         self._messages = 0
@@ -54,6 +58,7 @@ class Translator:
 
     def translate(self, event: Frame) -> list[Frame]:
         """The updates for an event; none for what is not told."""
+        self._time = event.get("timestamp", self._time)
         match event:
             case {"type": "agent_start"}:
                 return [self._tell(WORKING)]
@@ -78,6 +83,7 @@ class Translator:
     def ask(self, questions: Sequence[Frame]) -> list[Frame]:
         """The task waits for an answer to a question."""
         one = questions[0]
+        self._time = one.get("timestamp", self._time)
         words = f"{one['tool_name']}: {one['reason']}\n{one['preview']}\nAnswer yes or no."
         data = {"approvalId": one["approval_id"], "tool": one["tool_name"], "arguments": one["args"]}
         return [self._tell(INPUT_REQUIRED, {"text": words}, {"data": data})]
@@ -88,6 +94,7 @@ class Translator:
 
     def _tell(self, state: str, *parts: Frame) -> Frame:
         self.state = state
+        self._told_at = self._time
         self._message = self._make_message(parts) if parts else None
         return {"statusUpdate": {**self._ids, "status": self._describe_status()}}
 
@@ -98,6 +105,9 @@ class Translator:
 
     def _describe_status(self) -> Frame:
         status: Frame = {"state": self.state}
+        if self._told_at is not None:
+            when = datetime.fromtimestamp(self._told_at, UTC)
+            status["timestamp"] = when.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return status if self._message is None else {**status, "message": self._message}
 
     # Answers

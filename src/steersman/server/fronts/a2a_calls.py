@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from steersman.server.fronts.json_rpc import INVALID_PARAMS, RpcError
 
 ParamsT = TypeVar("ParamsT")
+
+VERSION: Final = "1.0"
+"""The version of the protocol that is spoken."""
+VERSION_NOT_SUPPORTED: Final = -32009
 Length: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -72,3 +76,12 @@ def read_params(call: Call, kind: type[ParamsT]) -> ParamsT:
         return msgspec.convert({} if call.params is None else call.params, kind)
     except msgspec.ValidationError as error:
         raise RpcError(INVALID_PARAMS, f"The parameters are not as expected: {error}.") from error
+
+
+def check_version(asked: str | None, call: Call) -> None:
+    """Raise an error for another version. Where none is named, the method tells: before 1.0 they had other names."""
+    asked = asked or ("0.3" if "/" in call.method else VERSION)
+    if asked.split(".")[:2] != VERSION.split("."):
+        raise RpcError(
+            VERSION_NOT_SUPPORTED, f"A2A {asked!r:.50} is not spoken here. Send the header A2A-Version: {VERSION}."
+        )

@@ -22,7 +22,7 @@ from steersman.server.fronts.a2a import (
     read_answer,
     read_message,
 )
-from steersman.server.fronts.a2a_calls import Call, Listing, Message, OfTask, Send, read_params
+from steersman.server.fronts.a2a_calls import Call, Listing, Message, OfTask, Send, check_version, read_params
 from steersman.server.fronts.a2a_card import CARD, show_card
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import Event, follow_events
@@ -113,6 +113,7 @@ class A2AFront:
             code = PARSE_ERROR if problem.status == 400 else INVALID_REQUEST
             return reply({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": problem.detail}})
         try:
+            check_version(request.headers.get("A2A-Version") or request.query.get("A2A-Version"), call)
             match call.method:
                 case "SendStreamingMessage":
                     return await self._stream(request, call, await self._send(call))
