@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 from tests.server.kit import Client, Gate, deploy, make_agent, run_server
 
 from steersman import Agent, tool
+from steersman.server import Server, serve
 from steersman.testing import ScriptedModel, answer, call, error
 
 pytestmark = pytest.mark.real_time
@@ -234,3 +237,25 @@ async def test_a_message_that_no_run_had_before_a_restart_is_answered_by_continu
     assert [(one["kind"], one["message"]["content"][0]["text"]) for one in shown["queued"]] == [
         ("steering" if action == "prompt" else "follow_up", "early")
     ]
+
+
+async def test_a_second_signal_cuts_runs_at_once() -> None:
+    """Section 3: SIGTERM gives runs their grace; whoever sends another one does not want to wait for it."""
+    listening: asyncio.Future[tuple[Server, str]] = asyncio.get_running_loop().create_future()
+    made = make_agent(answer("See. ", call("deploy", target="live")), "Done.")
+    serving = asyncio.ensure_future(
+        serve(made, port=0, grace=3600, started=lambda server, url: listening.set_result((server, url)))
+    )
+    server, url = await listening
+    async with ClientSession() as http:
+        client = Client(http, url.partition("/?")[0], server.token)
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        await client.find(id, "approval_requested")
+        signal.raise_signal(signal.SIGTERM)
+        refused = 0
+        while refused != 503:
+            refused, _ = await client.send("POST", "/sessions")
+        signal.raise_signal(signal.SIGTERM)
+        async with asyncio.timeout(30):
+            await serving

@@ -87,6 +87,7 @@ async def test_a_watcher_that_comes_while_a_session_opens_sees_where_it_ends(tmp
     store.reads_slowly = True
     opening = asyncio.ensure_future(sessions.open(None, id))
     await store.reached.wait()
+    assert sessions.hubs == {}
     watching = asyncio.ensure_future(sessions.find_hub(None, id))
     store.opened.set()
     live, hub = await opening, await watching

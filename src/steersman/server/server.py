@@ -229,7 +229,10 @@ async def serve(
     grace: float = GRACE,
     started: Callable[[Server, str], object] | None = None,
 ) -> None:
-    """Serve agents until SIGTERM, SIGINT or a cancel; `started` gets the server and its URL once it listens."""
+    """Serve agents until SIGTERM, SIGINT or a cancel; `started` gets the server and its URL once it listens.
+
+    Then runs have `grace` seconds to end; a second signal cuts them at once.
+    """
     if not host:
         raise ValueError("host must not be empty: '127.0.0.1' is this machine, '0.0.0.0' are all its addresses.")
     hosts = (ANY_ADDRESS,) if host in _ALL_ADDRESSES else (host,)
@@ -242,15 +245,19 @@ async def serve(
         approval_timeout=approval_timeout,
         max_connections=max_connections,
     )
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     async with listen(server.app, server.connections, host, port) as address:
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, lambda: hurry.set() if stop.is_set() else stop.set())
         try:
             (started or _print_url)(server, f"http://{_format_host(host)}:{address[1]}/?token={server.token}")
             await stop.wait()
-            await server.close(grace)
+            first = [loop.create_task(server.sessions.drain(grace)), loop.create_task(hurry.wait())]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            for task in first:
+                task.cancel()
+            await server.close()
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
