@@ -1,4 +1,8 @@
-"""`/mcp` judged by the conformance suite of the protocol, in those of its scenarios that need no special tools."""
+"""`/mcp` judged by the conformance suite of the protocol, in those of its scenarios that an agent can play.
+
+The others need what is not offered (logging, completion, resources, prompts, sampling, images, audio), or tools without
+arguments that give fixed answers: the tool of an agent needs a prompt.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ SUITE = JUDGES / "node_modules" / "@modelcontextprotocol" / "conformance" / "dis
         "server-initialize",
         "ping",
         "tools-list",
+        "tools-call-error",
         "dns-rebinding-protection",
         "server-sse-polling",
         "server-sse-multiple-streams",
@@ -30,7 +35,9 @@ SUITE = JUDGES / "node_modules" / "@modelcontextprotocol" / "conformance" / "dis
 async def test_the_conformance_suite_finds_no_failure(tmp_path: Path, scenario: str) -> None:
     if not NODE.exists() or not SUITE.exists():
         pytest.skip("The packages of tests/server/judges are not installed: `make test` does it where npm is.")
-    async with run_server(lambda: make_agent(tmp_path)) as server:
+    # The suite calls a tool of this name with nothing, which our tool refuses.
+    agents = {name: lambda: make_agent(tmp_path) for name in ("test_error_handling", "another")}
+    async with run_server(agents) as server:
         process = await asyncio.create_subprocess_exec(
             *(str(NODE), str(SUITE), "server", "--url", f"{server.url}/mcp?token={server.token}"),
             *("--scenario", scenario),
