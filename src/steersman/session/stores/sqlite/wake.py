@@ -57,8 +57,12 @@ class _WakeThread:
         with self._lock:
             self._watches.append(watch)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return  # no thread can be started: what is queued is heard when the session is opened again
+                self._thread = thread
         self._poke_thread()
 
     def remove(self, watch: _Watch) -> None:
