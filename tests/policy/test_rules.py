@@ -468,6 +468,8 @@ def test_a_forbidden_command_is_found_wherever_it_hides(command: str) -> None:
         ("git push --force:*", "git push -u origin x", "allow"),
         ("git commit --amend:*", "git commit -am x", "allow"),
         ("git push:*", "git pus? origin", "ask"),
+        ("rm x0", "rm x$?", "ask"),
+        ("rm x0", 'rm "x$?"', "ask"),
         ("git push:*", "git [p]ush", "ask"),
         ("git push:*", "git add *", "allow"),
         ("git push --force:*", "git push --for*", "ask"),

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 _BY_PROGRAM = {
     # An operand that is written to.
+    "unzip -l": (
+        "unzip -l -d x a.zip", "unzip -l -T a.zip",
+        # To unzip, `--` ends nothing: it takes back the option after it.
+        "unzip -l -- -l a.zip", "unzip -l -- -lod /tmp/x a.zip",
+    ),
+    "unzip -v": ("unzip -v -- -v a.zip",),
     "uniq": (
         "uniq -s 1* f", "uniq --skip-chars 1* f",
         "uniq - f", "uniq -- a b", "uniq -c - f", "uniq -f 1 a b", "uniq --skip-fields 1 a b", "uniq -cf1 a b",
@@ -56,6 +62,7 @@ _BY_PROGRAM = {
         "mypy --html-report d src", "mypy -c 'x = 1'", "mypy --install-types",
     ),
     "curl": (
+        "curl fil??///etc/passwd", "curl fil??/etc/passwd",
         "curl fil?:///etc/passwd", "curl f*:///etc/passwd", "curl ftp.evil.example/x", "curl -H x* a.example",
         "curl --header=x* a.example",
         "curl 'f{i}le:///etc/passwd'", "curl 'fil[e-e]:///etc/passwd'", "curl '{file,x}:///etc/passwd'",
@@ -107,18 +114,21 @@ _BY_PROGRAM = {
         "phpunit -d auto_prepend_file=evil.php", "phpunit --prepend evil.php",
     ),
     "pandoc": (
+        "pandoc http?//evil.example/x", "pandoc -f rst a.txt", "pandoc a.tex", "pandoc --from=org+x a.md",
+        "pandoc -t ipynb a.md",
         "pandoc --filter ./evil a.md", "pandoc --lua-filter=evil.lua a.md", "pandoc -F evil a.md", "pandoc -o f a.md",
         "pandoc -t evil.lua a.md", "pandoc --to=evil.lua a.md", "pandoc -d defaults a.md", "pandoc -sF evil a.md",
         "pandoc -t pdf a.md", "pandoc --to=pdf a.md", "pandoc --write pdf a.md", "pandoc -tpdf a.md",
         "pandoc -t docx a.md", "pandoc -st chunkedhtml a.md",
     ),
     "exiftool": (
-        "exiftool 'evil|'", "exiftool https://evil.example/x",
+        "exiftool e*", "exiftool d/e*", "exiftool 'evil|'", "exiftool https://evil.example/x",
         "exiftool -if 'system(1)' a.jpg", "exiftool -p f a.jpg", "exiftool -config f a.jpg", "exiftool -Artist=x a.jpg",
         "exiftool -@ f", "exiftool -w txt a.jpg",
     ),
     "dotnet build": (
         "dotnet build --property:PreBuildEvent=evil", "dotnet build -p:PreBuildEvent=evil",
+        "dotnet build -flp:logfile=f", "dotnet build -fl",
         "dotnet build /p:PreBuildEvent=evil", "dotnet build -o /x", "dotnet build @evil.rsp",
     ),
     "tcpdump": ("tcpdump -z evil -w f", "tcpdump -w f", "tcpdump -nw f", "tcpdump -F f"),
@@ -226,14 +236,17 @@ _BY_PROGRAM = {
         "make -n -e", "make -n --file=x", "make -n /tmp/x", "make -n S*", "make -n '$(evil)'",
     ),
     "xz -l": ("xz -l -z f", "xz -l f -vz"),
-    "unzip -l": ("unzip -l -d x a.zip", "unzip -l -T a.zip"),
     "vitest": ("vitest -tc evil.ts", "vitest init browser", "vitest --config evil.ts"),
     "cargo --version": ("cargo --version run",),
     "docker top": ("docker top web auxe",),
     "docker inspect": ("docker inspect -H tcp://evil web",),
     "pip list": ("pip list -i https://evil.example", "pip list -f https://evil.example", "pip list --index-url=x"),
-    "svn list": ("svn list svn+ssh://-oProxyCommand=evil/x",),
-    "hg id": ("hg id ssh://-oProxyCommand=evil/x", "hg id --config=a.b=c"),
+    "svn list": ("svn list svn+ssh?//evil.example/x", "svn list svn+ssh://-oProxyCommand=evil/x"),
+    "jj show": ("jj show -rR evil",),
+    "hg log": (
+        "hg log -r \"outgoing('evil')\"", "hg log -T '{desc|revset}'", "hg log -T ./evil", "hg log \"set:revs('x')\"",
+    ),
+    "hg id": ("hg id evil", "hg id ssh://-oProxyCommand=evil/x", "hg id --config=a.b=c"),
     "docker ps": ("docker ps -H tcp://evil", "docker ps --host=tcp://evil", "docker ps --config d"),
     "kubectl get": (
         "kubectl get pods -s https://evil.example", "kubectl get pods -As https://evil.example", "kubectl get -f x",
@@ -249,6 +262,7 @@ _BY_PROGRAM = {
     "aws s3 ls": ("aws s3 ls --endpoint-url http://evil.example", "aws s3 ls --query file:///etc/passwd"),
     "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x", "terraform fmt -list /etc"),
     "ffprobe": (
+        "ffprobe tcp*.mp4",
         "ffprobe https://evil.example/x", "ffprobe -i https://evil.example/x", "ffprobe -f lavfi -i x",
         "ffprobe -o f a.mp4", "ffprobe -report a.mp4",
     ),
@@ -272,7 +286,7 @@ _BY_PROGRAM = {
     # Names of files that are commands or addresses.
     "soxi": ("soxi '|evil'", "soxi a.wav '|evil'"),
     "ffprobe -i a.mp4": ("ffprobe -i a.mp4 https://evil.example/x", "ffprobe -i a.mp4 -i tcp:evil.example"),
-    "mediainfo": ("mediainfo https://evil.example/x",),
+    "mediainfo": ("mediainfo https://evil.example/x", "mediainfo -- --LogFile=f a.mkv"),
     "npm view": (
         "npm view git+file:///tmp/evil", "npm view evil/x", "npm view x@github:evil/x", "npm view ./evil",
         "npm view @a/b@evil/x",
@@ -285,7 +299,10 @@ _BY_PROGRAM = {
         "gh repo view evil.example/a/b", "gh repo view https://evil.example/a/b", "gh repo view git@evil.example:a/b",
         "gh repo view ssh:evil.example/a/b", "gh repo view HTTPS:evil.example/a/b",
     ),
-    "helm show values": ("helm show values https://evil.example/x.tgz", "helm show values oci://evil.example/x"),
+    "helm show values": (
+        "helm show values https?//evil.example/x", "helm show values https://evil.example/x.tgz",
+        "helm show values oci://evil.example/x",
+    ),
     # A connection string can name a library for the key, which is loaded.
     "pg_isready": (
         "pg_isready -d 'host=evil.example sslkey=/tmp/evil.so:x'", "pg_isready -d postgresql://evil.example/x",
@@ -302,6 +319,7 @@ _BY_PROGRAM = {
         "git mv evil .git/hooks/post-checkout", "git mv evil .g*/hooks", "git mv -k a .mcp.json", "git mv a ../b",
     ),
     "printf": (
+        "printf x%$?n PATH", 'printf "x%$?n" PATH', "printf 'x%1$n' PATH",
         "printf 'x%n' HOME", "printf -- 'x%n' PATH", "printf '%5.*ln' PATH", "printf '%%%n' PATH", "printf x*",
     ),
     # A wildcard with a dash before it becomes options, where files have such names.
@@ -344,6 +362,7 @@ _BY_PROGRAM = {
     "git fetch -p": ("git fetch -p origin 'refs/heads/none*:refs/heads/*'",),
     "egrep": ("egrep -r -e KEY ..", "egrep -r -f x ..", "egrep -r KEY ..", "egrep -r ..*/..*"),
     "cat": (
+        "cat < secret$?.txt", 'cat < "secret$?.txt"',
         "cat .?/.?/.?/pro?/1/environ", "cat .*/.*/p*/1/environ", "cat ..*/..*/p*/1/environ", "cat /dev/core",
     ),
 }  # fmt: skip

@@ -42,7 +42,7 @@ def words(*texts: str) -> Part:
         ("ls 3<c 2<d <e*", [Part((Word("ls"),), ("c", "d", "e*"))]),
         ("CI=true LC_ALL=C ls a", [Part((Word("ls"), Word("a")), variables=("CI=true", "LC_ALL=C"))]),
         ("ls | GIT_PAGER=cat git log", [words("ls"), Part((Word("git"), Word("log")), variables=("GIT_PAGER=cat",))]),
-        ("echo $? \"is $?\"", [Part((Word("echo"), Word("$?"), Word("is $?", quoted=True)))]),
+        ("echo $? \"is $?\"", [Part((Word("echo"), Word("$?", 0), Word("is $?", 3, quoted=True)))]),
         ("ls \\( a\\*b \\)", [Part((Word("ls"), *[Word(text, quoted=True) for text in ("(", "a*b", ")")]))]),
         ("ls a\\**", [Part((Word("ls"), Word("a**", wild=2, quoted=True)))]),
         ("ls>a b", [Part((Word("ls"), Word("b")), ("a",))]),

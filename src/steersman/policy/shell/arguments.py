@@ -25,7 +25,7 @@ _LIMITS = {
     # For other formats pandoc runs a program or fetches images.
     "x": re.compile(
         r"(?:markdown(?:_[a-z]+)?|gfm|commonmark(?:_x)?|html[45]?|plain|rst|org|json|native|asciidoc|latex|man|ms|textile|"
-        r"mediawiki|dokuwiki|jira|docbook[45]?|jats|texinfo|typst|ipynb|opml|tei|muse|haddock|bibtex|csljson)"
+        r"mediawiki|dokuwiki|jira|docbook[45]?|jats|texinfo|typst|opml|tei|muse|haddock|bibtex|csljson)"
         r"(?:[+-][a-z_]+)*"
     ),
     "u": re.compile(r"no:[A-Za-z0-9_.-]+"),
@@ -147,6 +147,9 @@ class _Reader:
             option = self._get_option(name, text)
             if option.arity:
                 attached = text[place:]
+                if attached and option.limit == "p":
+                    # The program hands what it does not know to another one: `dotnet build -flp:logfile=f`.
+                    raise NeedsApproval(f"{text!r:.200} could be another option")
                 self._take_value(name, option, Word(attached, -1, word.quoted) if attached else None)
                 return
             self.found.options.append((name, None))
@@ -212,6 +215,9 @@ class _Reader:
     def _check_operand(self, word: Word) -> None:
         text, flags, kind = word.text, self.entry.flags, self.entry.operands
         self._check_blanks(word)
+        if word.wild >= 0 and "//" in text[word.wild :] and "plain" not in flags:
+            # `http?//x` becomes `http://x` where the folder `http:` exists.
+            raise NeedsApproval(f"{text!r:.200} could become an address")
         if word.wild == 0 and "plain" not in flags:
             raise NeedsApproval(f"{text!r:.200} could become an option")
         if "at" in flags and text.startswith("@"):

@@ -36,9 +36,16 @@ _PS_NUMBERS = re.compile(r"[0-9,]+")
 _PS_SELECT = tuple([f"-{letter}" for letter in "CGgnpqstUu"]) + tuple(
     [f"--{name}" for name in ("Group", "group", "pid", "ppid", "quick-pid", "sid", "tty", "User", "user")]
 )
-_SETS = re.compile(r"%[-#'+ 0-9*.hjlLtz]*n")
+_SETS = re.compile(r"%[-#'+ 0-9*.hjlLtz$?]*n")
 _OTHER_PROTOCOLS = re.compile(r"(?:ftp|dict|ldap|imap|smtp|pop3)\.", re.IGNORECASE)
 _REGISTRY = re.compile(r"(?:@[A-Za-z0-9_.-]+/)?[^/:\\]*")
+# What a wildcard in the middle becomes begins with no address and ends with no `|`.
+_IN_FOLDER = re.compile(r"[^*?\[]*/.*[A-Za-z0-9]", re.DOTALL)
+# In a revset, a template or a pattern of files, functions open other repositories, whose settings run programs.
+_HG_FUNCTION = re.compile(r"\(|\\[^nt]|revset", re.IGNORECASE)
+# Documents that include files, by their format and by the end of their name.
+_INCLUDES = re.compile(r"rst|latex|org|typst|t2t|texinfo|muse|docbook[45]?|asciidoc|mdoc|man", re.IGNORECASE)
+_INCLUDING = re.compile(r".*\.(?:rst|tex|latex|ltx|org|typ|t2t|texi|texinfo|muse|adoc|asciidoc|[1-9])", re.IGNORECASE)
 _READS = re.compile(r"load|eval", re.IGNORECASE)
 _FORMULA = re.compile(r"[A-Za-z0-9@+_-]+(?:\.[0-9]+)*")
 _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
@@ -111,8 +118,9 @@ def _check_curl(found: Arguments) -> str | None:
     """`@` before a name sends that file, `{}` and `[]` make several addresses of one, and `file:` reads a file."""
     for word in found.operands:
         start = word.text[: word.wild] if word.wild >= 0 else word.text
-        # `fil?:///x` becomes `file:///x` where the folder `file:` exists.
-        unsure = "/" not in start and ":" in word.text[len(start) :]
+        # `fil?:///x` and `fil??/x` become `file:///x` and `file:/x` where the folder `file:` exists.
+        rest = word.text[len(start) :]
+        unsure = "/" not in start and (":" in rest or "/" in rest)
         if unsure or not _URL.fullmatch(word.text) or _OTHER_PROTOCOLS.match(word.text):
             return f"{word.text!r:.200} is not a plain http address"
     values = [value for _, value in found.options if value is not None]
@@ -183,8 +191,27 @@ def _check_registry(found: Arguments) -> str | None:
 
 def _check_media(found: Arguments) -> str | None:
     """Some programs run what follows `|` in the name of a file, and open addresses."""
-    wrong = [word.text for word in (*found.operands, *found.list_values("-i")) if "|" in word.text or ":" in word.text]
+    wrong = [
+        word.text
+        for word in (*found.operands, *found.list_values("-i"))
+        if "|" in word.text or ":" in word.text or (word.wild >= 0 and not _IN_FOLDER.fullmatch(word.text))
+    ]
     return f"{wrong[0]!r:.200} may be a command or an address" if wrong else None
+
+
+def _check_hg(found: Arguments) -> str | None:
+    words = [*found.operands, *[value for _, value in found.options if value is not None]]
+    wrong = [word.text for word in words if _HG_FUNCTION.search(word.text)]
+    wrong += [word.text for word in found.list_values("-T", "--template") if "/" in word.text]
+    return f"{wrong[0]!r:.200} may open another repository" if wrong else None
+
+
+def _check_pandoc(found: Arguments) -> str | None:
+    """Some formats include any file that the document names."""
+    formats = [re.split("[+-]", value.text)[0] for value in found.list_values("-f", "--from", "--read")]
+    wrong = [name for name in formats if _INCLUDES.fullmatch(name)]
+    wrong += [word.text for word in found.operands if not formats and (word.wild >= 0 or _INCLUDING.match(word.text))]
+    return f"{wrong[0]!r:.200} may include other files" if wrong else None
 
 
 def _check_yq(found: Arguments) -> str | None:
@@ -248,6 +275,8 @@ CHECKS: dict[str, Check] = {
     "registry": _check_registry,
     "media": _check_media,
     "yq": _check_yq,
+    "hg": _check_hg,
+    "pandoc": _check_pandoc,
     "codehost": _check_code_host,
     "ownrepository": _check_own_repository,
     "formula": _check_formula,

@@ -160,7 +160,8 @@ class ForbiddenCommand:
         """Find the word of the rule that a word may become or stand for; itself where there is none."""
         text = fold_lookalikes(word.text)
         if word.wild >= 0:
-            return next((wanted for wanted in self.words if fnmatchcase(wanted, text)), word.text)
+            pattern = text.replace("$?", "*")
+            return next((wanted for wanted in self.words if fnmatchcase(wanted, pattern)), word.text)
         if len(text) < _SHORTEST or text.startswith("-"):
             return word.text
         return next((wanted for wanted in self.words[1:] if wanted.startswith(text)), word.text)

@@ -59,7 +59,10 @@ _BLANK_BYTES = frozenset((0x85, 0xA0))  # some shells take these bytes for blank
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word as the program gets it. `wild` is the position of its first unquoted wildcard, -1 for none."""
+    """A word as the program gets it, but for what the shell still expands.
+
+    `wild` is the position of the first of that: an unquoted wildcard or `$?`, -1 for none.
+    """
 
     text: str
     wild: int = -1
@@ -159,6 +162,8 @@ class _StrictParser:
         if kind in ("single", "double"):
             self.quoted = True
             text = text[1:-1]
+            if kind == "double" and "$?" in text and self.wild < 0:
+                self.wild = self.size + text.index("$?")
         elif kind == "escaped":
             self.quoted = True
             text = text[1:]
@@ -166,7 +171,7 @@ class _StrictParser:
             raise _NotUnderstood(f"{text!r} without quotes is not understood")
         elif kind == "inner" and not self.pieces:
             raise _NotUnderstood(f"{text!r} at the start of a word is not understood")
-        elif kind == "glob" and self.wild < 0:
+        elif kind in ("glob", "status") and self.wild < 0:
             self.wild = self.size
         self.pieces.append(text)
         self.size += len(text)

@@ -96,7 +96,7 @@ aws s3api list-objects-v2, aws s3api head-object, aws rds describe-db-instances,
 aws cloudformation list-stacks, aws dynamodb list-tables, aws dynamodb describe-table, aws sqs list-queues,
 aws sns list-topics, aws ecr describe-repositories, aws ecr list-images, aws cloudwatch list-metrics,
 aws route53 list-hosted-zones, aws configure list | check=aws
-  --region= --output= --query= --no-paginate --max-items= --page-size= --no-cli-pager --color= --recursive
+  --region=n --output= --query= --no-paginate --max-items= --page-size= --no-cli-pager --color= --recursive
   --human-readable --summarize --since= --follow --format= --filters= --filter-pattern= --instance-ids= --cluster=
   --services= --service-name= --tasks= --name= --stack-name= --table-name= --bucket= --prefix= --key= --log-group-name=
   --start-time= --end-time= --limit= --role-name= --repository-name= --db-instance-identifier= --owners=

@@ -166,7 +166,7 @@ openssl version, psql --version, mysql --version, sqlite3 --version, ffmpeg -ver
 ssh -V, rsync --version, git --version, npm --version, npm -v, pnpm --version, cargo --version, cargo -V,
 docker --version, docker -v, gh --version, dotnet --version, dotnet --info, dotnet --list-sdks | operands=none
 
-pandoc | operands=inside
+pandoc | operands=inside check=pandoc
   -s -f:n -t:x --from=n --to=x --read=n --write=x --standalone --toc --toc-depth= --wrap= --columns=
   --markdown-headings= --number-sections --list-input-formats --list-output-formats --list-extensions? --version --help
   ! -o: -F: -L: -d: -H: -B: -A: -c: -M: -V: --output= --filter= --lua-filter= --defaults= --template= --pdf-engine=

@@ -198,11 +198,14 @@ git config list
 git worktree list, git notes show, git notes list, git bisect log
   -vz --verbose --porcelain
 
-hg status, hg log, hg diff, hg branch, hg branches, hg summary, hg heads, hg id, hg annotate, hg files | operands=inside
+hg id | operands=none check=hg
+  -nibtB -r: --rev=
+hg status, hg log, hg diff, hg branch, hg branches, hg summary, hg heads, hg annotate,
+hg files | operands=inside check=hg
   -maniAqvpgwbBGt -r: -l: -d: -u: -k: -X: -I: -c: -T: --all --modified --added --removed --clean --unknown --rev=
   --limit= --date= --user= --keyword= --git --stat --patch --graph --template= --quiet --verbose --color=
 jj log, jj status, jj st, jj diff, jj show | operands=inside
-  -rsp -r: -n: --revisions= --limit= --no-graph --summary --stat --git --color= --no-pager --patch --types --name-only
+  -sp -r:s -n:s --revisions= --limit= --no-graph --summary --stat --git --color= --no-pager --patch --types --name-only
 svn status, svn log, svn info, svn diff, svn list, svn cat | operands=inside
   -quv -r: -l: -c: --quiet --verbose --show-updates --revision= --limit= --stop-on-copy --xml --depth= --summarize
   --non-interactive

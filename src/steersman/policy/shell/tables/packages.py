@@ -98,9 +98,11 @@ dotnet build, dotnet test, dotnet list | operands=inside at check=settings
   ! -p: -o: -s: -l: -a: -e: -r: -d: --property= --output= --settings= --logger= --test-adapter-path= --environment=
   ! --results-directory= --diag= --runtime= --source= --collect= --arch= --os=
 
-unzip -Z, zipinfo
+unzip -Z, zipinfo | after=ask
   -12shmltTvzC
-unzip -l, unzip -v, gzip -l, xz -l, zstd -l
+unzip -l, unzip -v | after=ask
+  -vq
+gzip -l, xz -l, zstd -l
   -vq
 7z l, 7za l | words
   -slt -ba -bd
@@ -108,7 +110,7 @@ ffprobe | words check=media
   -v: -loglevel: -hide_banner -i: -show_format -show_streams -show_entries: -show_packets -show_frames -show_chapters
   -show_error -of: -print_format: -output_format: -select_streams: -pretty -count_frames -count_packets
   -read_intervals: -sections -unit -sexagesimal -version
-mediainfo, pdfinfo, soxi | check=media
+mediainfo, pdfinfo, soxi | after=ask check=media
   -fl --Full --Output=n --Version --help
 exiftool | words check=media
   -a -G -G1 -s -S -j -json -n -ver -h -q -g -e -u -U -fast -fast2 -r -c: -d: -ee
