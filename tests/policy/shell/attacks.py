@@ -88,6 +88,7 @@ _BY_PROGRAM = {
         "cargo test --timings",
         # rustdoc takes its arguments apart at blanks.
         "cargo test --doc -- --skip 'x --logfile=f'", "cargo test --doc -- 'x --logfile=f'",
+        "cargo test -- x*", "cargo test -- --skip=x*", "cargo test -- --skip x*",
         "cargo test 'x --logfile f'", "cargo test -- --skip='x --logfile=f'",
         "cargo test -- --test-threads '1 --logfile=f'",
         # It also reads arguments from files.
@@ -229,7 +230,7 @@ _BY_PROGRAM = {
     "npm run build": (
         "npm run build --script-shell=evil", "npm run build -- --config evil.js", "npm run build -w ../x",
     ),
-    "npm audit": ("npm audit fix", "npm audit fix --force"),
+    "npm audit": ("npm audit fi?", "npm audit f*", "npm audit fix", "npm audit fix --force"),
     "make -n": (
         "make -n SHELL=evil", "make -n -f evil.mk", "make -n --eval='$(shell evil)'", "make -n -C /tmp/evil",
         "make -n -nf x",
@@ -296,6 +297,7 @@ _BY_PROGRAM = {
     "ktlint": ("ktlint installGitPreCommitHook", "ktlint installGitPrePushHook", "ktlint generateEditorConfig"),
     "terraform providers": ("terraform providers mirror x", "terraform providers lock"),
     "gh repo view": (
+        "gh repo view evil?example/a/b",
         "gh repo view evil.example/a/b", "gh repo view https://evil.example/a/b", "gh repo view git@evil.example:a/b",
         "gh repo view ssh:evil.example/a/b", "gh repo view HTTPS:evil.example/a/b",
     ),

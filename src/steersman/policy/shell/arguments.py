@@ -137,7 +137,8 @@ class _Reader:
             option = self._get_option(name, text)
             if equals and (not option.arity or self._takes_next_word()):
                 raise NeedsApproval(f"the option {name!r} takes no value in the same word, got {text!r:.200}")
-            if word.wild >= 0 and "plain" not in self.entry.flags and (self.entry.check or option.limit):
+            flags = self.entry.flags
+            if word.wild >= 0 and "plain" not in flags and (self.entry.check or option.limit or "split" in flags):
                 # The name of a file may end the value early, and what follows is not looked at.
                 raise NeedsApproval(f"{text!r:.200} could become another value")
             self._take_value(name, option, Word(value, -1, word.quoted) if equals else None)
@@ -199,7 +200,7 @@ class _Reader:
             raise NeedsApproval(f"{value.text!r:.200} after {name!r} could become several words")
 
     def _check_blanks(self, word: Word) -> None:
-        if "split" in self.entry.flags and _BLANK.search(word.text):
+        if "split" in self.entry.flags and (word.wild >= 0 or _BLANK.search(word.text)):
             raise NeedsApproval(f"{word.text!r:.200} could become several words")
 
     def _check_value(self, name: str, option: Option, value: Word) -> None:

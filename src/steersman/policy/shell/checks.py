@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from steersman.policy.shell.arguments import Arguments
@@ -162,7 +163,11 @@ def _check_push(found: Arguments) -> str | None:
 
 def _check_audit(found: Arguments) -> str | None:
     """`npm audit fix`, `mocha init`, `vitest init` and some words of ktlint change files."""
-    wrong = [word.text for word in found.operands if word.text in _CHANGING]
+    wrong = [
+        word.text
+        for word in found.operands
+        if word.text in _CHANGING or (word.wild >= 0 and any(fnmatchcase(name, word.text) for name in _CHANGING))
+    ]
     return f"{wrong[0]!r} changes files" if wrong else None
 
 
@@ -224,7 +229,11 @@ def _check_yq(found: Arguments) -> str | None:
 def _check_code_host(found: Arguments) -> str | None:
     """An address or host/owner/repository sends the request, perhaps with a token, to another host."""
     wrong = [
-        word.text for word in found.operands if not _CODE_HOST.fullmatch(word.text) or _THREE_STEPS.fullmatch(word.text)
+        word.text
+        for word in found.operands
+        if not _CODE_HOST.fullmatch(word.text)
+        or _THREE_STEPS.fullmatch(word.text)
+        or (word.wild >= 0 and "/" in word.text)
     ]
     return f"{wrong[0]!r:.200} may be on another host" if wrong else None
 
