@@ -23,6 +23,11 @@ _MANY = 50
 _SHORTEST = 3  # letters that may stand for a longer name
 _BEFORE = r"(?<![a-z0-9_-])"
 _AFTER = r"(?![a-z0-9_-])"
+# What these letters mean to most programs that know both.
+_LONG_NAMES = {
+    "a": "--all", "d": "--delete", "f": "--force", "p": "--patch", "r": "--recursive", "s": "--signoff",
+    "u": "--set-upstream",
+}  # fmt: skip
 _BETWEEN = re.compile(r"[|&;<>()]+")
 _STAR = "a wildcard may stand only at the end, after the words the command begins with"
 
@@ -151,6 +156,8 @@ class ForbiddenCommand:
         for part in parsed.parts:
             words = [self._complete(word) for word in part.words]
             if words != [word.text for word in part.words] and self._is_among(words):
+                return True
+            if self._is_among([*words, *_name_otherwise(words)]):
                 return True
             if explain_unsafe_arguments(part.words) is not None and self._is_among(words, strictly=False):
                 return True
@@ -281,6 +288,17 @@ def _has_options(options: Sequence[str], words: Sequence[str], *, strictly: bool
         elif not (letters | initials).issuperset(option[1:]) and option not in words:
             return False
     return True
+
+
+def _name_otherwise(words: Sequence[str]) -> list[str]:
+    """Name the options of a command otherwise: `-f` for `--force`, and the other way round."""
+    given = [fold_lookalikes(word).partition("=")[0] for word in words[1:] if word.startswith("-")]
+    letters = {letter for word in given if not word.startswith("--") for letter in word[1:]}
+    return [
+        long if letter in letters else f"-{letter}"
+        for letter, long in _LONG_NAMES.items()
+        if letter in letters or long in given
+    ]
 
 
 def _is_option(word: str, option: str) -> bool:
