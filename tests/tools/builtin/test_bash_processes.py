@@ -31,6 +31,37 @@ MakeBash = Callable[..., Tool]
 
 # Forks, lets the parent die and goes on in the child, for ever: a new process id every millisecond.
 HOPPER = "import os,time\nwhile True:\n    if os.fork(): os._exit(0)\n    os.setsid(); time.sleep(0.001)"
+# The same as fast as the kernel forks, several at a time, which start each other again when they are killed.
+HYDRA = r"""
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static unsigned long now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ul + t.tv_nsec;
+}
+int main(void) {
+    volatile unsigned long *beats = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    unsigned long time, old, end = now() + 10000000000ul;
+    unsigned me = 0, other, chance = 1, count = 0;
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGCHLD, SIG_IGN);
+    for (int number = 0; number < 3; number++) close(number);
+    while ((time = now()) < end) {
+        beats[me] = time;
+        chance = chance * 1103515245 + 12345 + time;
+        old = beats[other = (chance >> 16) % HEADS];
+        if (time - old > 30000000 && __sync_bool_compare_and_swap(&beats[other], old, time))
+            if (!syscall(SYS_fork)) me = other, setsid();
+        if (++count % 64 == 0 && !me) close(open("alive", O_CREAT | O_WRONLY, 0600));
+        if (syscall(SYS_fork) > 0) syscall(SYS_exit_group, 0);
+    }
+}
+"""
 # A grandchild in a session of its own.
 FAMILY = (
     "import subprocess,sys,time; "
@@ -163,6 +194,27 @@ async def test_after_its_time_nothing_is_left(make_bash: MakeBash, name: str) ->
     assert output.is_error
     assert (output.details["exit_code"], output.details["timed_out"]) == (None, True)
     assert (marked(mark), zombies()) == NOTHING_LEFT
+
+
+@pytest.mark.parametrize("kind", ["off", "landlock"])
+@pytest.mark.parametrize("sleeps", [1000, 0.5], ids=["after its time", "in the background"])
+async def test_no_process_forks_faster_than_it_is_ended(tmp_path: Path, kind: Sandbox, sleeps: float) -> None:
+    """Nor do its zombies hold up the supervisor, which would be given up, and the process would live on."""
+    if confinement(kind).kind == "none":
+        pytest.skip(confinement(kind).reason)
+    (tmp_path / "hydra.c").write_text(HYDRA)
+    bash = bash_tool(tmp_path, sandbox=kind)
+    if (await run(bash, "cc -DHEADS=6 -static -O2 -w -o hydra hydra.c")).is_error:
+        pytest.skip("there is no compiler, or one for another processor")
+    soon = await ample(lambda: run(bash, "true"), 7.0)
+    start = time.monotonic()
+    output = await run(bash, f"./hydra & sleep {sleeps}", timeout=1.5 if sleeps > 1 else 60)
+    took = time.monotonic() - start
+    assert took < soon
+    assert "supervisor" not in text(output)
+    assert (sleeps > 1) == ("timed out" in text(output))
+    (tmp_path / "alive").unlink()
+    assert not await happens(lambda: (tmp_path / "alive").exists(), 0.5)
 
 
 @pytest.mark.parametrize("waits", ["sleep 1000 & wait", "kill -STOP $$"], ids=["waiting", "stopped"])

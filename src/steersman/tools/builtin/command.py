@@ -32,7 +32,7 @@ _UPDATE_SECONDS = 0.1
 _DRAIN_SECONDS = 0.2  # for a pipe that is held open by a process we could not end
 _TIMEOUT_GRACE = 1.0
 _CANCEL_GRACE = 0.15  # less than a run grants a cancelled call
-_KILL_SECONDS = 3.0  # for the supervisor after the order to kill; it needs two seconds at most
+_KILL_SECONDS = 5.0  # for the supervisor after the order to kill; it needs three seconds at most
 _POLL_SECONDS = 1.0  # orders may come from another thread, so check for them at least this often
 
 

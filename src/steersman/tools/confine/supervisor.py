@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _KILL = b"k"  # any other order means SIGTERM
-_SIGKILL, _SIGTERM, _SIGCONT, _SIG_SETMASK = 9, 15, 18, 2
+_SIGKILL, _SIGTERM, _SIGCHLD, _SIGCONT, _SIG_SETMASK = 9, 15, 17, 18, 2
+_SIG_IGN = ctypes.c_void_p(1)
 _SET_CHILD_SUBREAPER = 36
 # Seconds for the processes that outlive the command: to end by themselves, after SIGTERM, and after SIGKILL.
 _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
+_RUSH = 0.1  # seconds to reap or to kill without a look at anything else: there may be no end of it
+_LOOK = 0.2  # seconds to look at all processes: a command can fill the process table
+_UNNAMED = "a process that forks without end"
 
 Process = tuple[int, int, str, str]
 if TYPE_CHECKING:
@@ -98,12 +102,18 @@ def _watch(main: int, orders: int, *, spared: int) -> tuple[int, bool]:
     except (OSError, AttributeError):
         pause = 20  # an older kernel without pidfd: poll
     asked = killing = False
-    while main not in (dead := _reap()):
-        for number, _ in poll.poll(5 if killing else pause):
+    while main not in (dead := _reap(_RUSH)):
+        if asked and not _is_child(main):
+            return _SIGKILL, asked
+        # Where there are zombies, more may come: a process that forks and exits without end fills the process table.
+        for number, _ in poll.poll(1 if dead else 5 if killing else pause):
             if number == orders and not killing:
+                if not asked:
+                    _leave_no_zombies()
                 asked, killing = True, _obey(orders, spared)
         if killing:
             # On every pass: a process may have been forked since the last one.
+            _kill_children()
             _signal_all(_SIGKILL)
     return dead[main], asked
 
@@ -119,6 +129,7 @@ def _obey(orders: int, spared: int) -> bool:
 
 def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
     """End background processes: wait, then SIGTERM, then SIGKILL. Return the names of those that needed SIGTERM."""
+    _leave_no_zombies()
     if not asked:
         _wait_for_all(orders, _DRAIN)
     left = _list_alive(wrapped=wrapped)
@@ -127,9 +138,27 @@ def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
         _wait_for_all(orders, _GRACE)
     end = time.monotonic() + _PATIENCE
     while not _are_all_gone() and time.monotonic() < end:
+        _kill_children()
         _signal_all(_SIGKILL)
         select.poll().poll(2)
     return left
+
+
+def _leave_no_zombies() -> None:
+    """Let the kernel reap from now on, so that reaping comes to an end, and the list of processes stays short.
+
+    The wait status of what ends from now on is lost: after an order nobody asks for it.
+    """
+    libc.signal(_SIGCHLD, _SIG_IGN)
+    _reap()
+
+
+def _is_child(pid: int) -> bool:
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _wait_for_all(orders: int, seconds: float) -> None:
@@ -141,11 +170,12 @@ def _wait_for_all(orders: int, seconds: float) -> None:
         pass
 
 
-def _reap() -> dict[int, int]:
-    """Reap the zombies; return their wait status by process id."""
+def _reap(seconds: float = float("inf")) -> dict[int, int]:
+    """Reap the zombies, for at most some seconds; return their wait status by process id."""
     dead: dict[int, int] = {}
+    end = time.monotonic() + seconds
     try:
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
+        while time.monotonic() < end and (found := os.waitpid(-1, os.WNOHANG))[0]:
             dead[found[0]] = found[1]
     except ChildProcessError:
         pass
@@ -165,8 +195,14 @@ def _are_all_gone() -> bool:
 def _list_alive(*, wrapped: bool) -> list[str]:
     """List the names of running processes, without bubblewrap's own first process in its namespace."""
     me = os.getpid()
-    found = [] if _are_all_gone() else _list_descendants()
-    return [name for _, parent, name, state in found if state != "Z" and not (wrapped and parent == me)]
+    for _ in range(3):
+        if _are_all_gone():
+            return []
+        found = _list_descendants()
+        names = [name for _, parent, name, state in found if state != "Z" and not (wrapped and parent == me)]
+        if names or wrapped:
+            return names
+    return [] if _are_all_gone() else [_UNNAMED]
 
 
 def _signal_all(*signals: int, spared: int = 0) -> None:
@@ -178,11 +214,39 @@ def _signal_all(*signals: int, spared: int = 0) -> None:
                 pass  # already ended, or of another user
 
 
+def _kill_children() -> None:
+    """Kill our children for a moment, or until none is left.
+
+    This is faster than to look at all processes: one that forks and exits at once has another id by then. Its child
+    becomes ours, as we are a subreaper.
+    """
+    end = time.monotonic() + _RUSH
+    while (children := _list_children()) and time.monotonic() < end:
+        for pid in children:
+            try:
+                os.kill(pid, _SIGKILL)
+            except OSError:
+                pass  # already ended, or of another user
+
+
+def _list_children() -> list[int]:
+    """List the process ids of our children."""
+    try:
+        file = os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # a kernel without this file
+        return [pid for pid, parent, _, _ in _list_descendants() if parent == os.getpid()]
+    try:
+        return [int(word) for word in os.read(file, 65_536).split()]
+    finally:
+        os.close(file)
+
+
 def _list_descendants() -> list[Process]:
-    """List all processes below this one: process id, parent, name and state."""
+    """List the processes below this one: process id, parent, name and state. It may miss some of very many."""
     children: dict[int, list[Process]] = {}
+    end = time.monotonic() + _LOOK
     for entry in os.listdir("/proc"):
-        if entry.isdigit():
+        if entry.isdigit() and time.monotonic() < end:
             try:
                 with open(f"/proc/{entry}/stat", "rb") as file:
                     head, _, tail = file.read().rpartition(b")")
