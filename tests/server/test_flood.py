@@ -11,6 +11,7 @@ import re
 import resource
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.server.kit import Client, make_agent, run_listening
+from tests.server.kit import Client, make_agent, run_listening, run_server
 from tests.server.program import run_program
 
 from steersman.server import Server
@@ -209,6 +210,33 @@ async def test_a_head_that_cannot_be_read_is_refused_and_the_log_has_nothing_of_
         assert "400 Bad Request" in await large.read_answer()
         await close_all([large])
     assert client.token not in caplog.text
+
+
+async def read_until(raw: Raw, words: bytes) -> None:
+    """Read until these words have come."""
+    tail = b""
+    while words not in tail:
+        tail = tail[-len(words) :] + await raw.reader.read(4096)
+
+
+async def test_a_watcher_that_does_not_read_holds_a_large_record_once() -> None:
+    """S4: neither the socket nor the encoding of the response keeps another copy."""
+    size = 8 << 20
+    async with run_server(make_agent("x" * size)) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Hi"})
+        head = make_head(client, f"/sessions/{id}/events")
+        reading = await connect(client, head)
+        await read_until(reading, b"agent_end")
+        tracemalloc.start()
+        try:
+            raw = await connect(client, head)
+            await read_until(raw, b"x" * 1000)  # from here on, the large record is being sent
+            held, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        await close_all([reading, raw])
+    assert held < 2 * size
 
 
 async def open_many(client: Client, count: int, text: str) -> list[Raw]:

@@ -29,6 +29,7 @@ _PAGE = 50
 _MOST = 200
 _LONGEST_KEY = 200
 _SIGN_OF_LIFE = b": still here\n\n"
+_SLICE = 256 << 10
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -204,12 +205,13 @@ class Api:
 async def _send_events(response: web.StreamResponse, watch: Watch, hub: Hub) -> None:
     while not hub.closed:
         items = await watch.read()
-        if len(items) == 1:
-            await response.write(items[0].frame)
-        elif items:
-            await response.write(b"".join([item.frame for item in items]))
-        else:
-            await response.write(_SIGN_OF_LIFE)
+        frames = [item.frame for item in items] or [_SIGN_OF_LIFE]
+        if sum(map(len, frames)) <= _SLICE:
+            frames = [b"".join(frames)]
+        # A client that does not read a large frame costs no copy of it.
+        for frame in frames:
+            for at in range(0, len(frame), _SLICE):
+                await response.write(memoryview(frame)[at : at + _SLICE])
 
 
 def _get_name() -> str:
