@@ -196,6 +196,7 @@ async def test_after_its_time_nothing_is_left(make_bash: MakeBash, name: str) ->
     assert (marked(mark), zombies()) == NOTHING_LEFT
 
 
+@pytest.mark.soak  # it uses up the processes of the machine for a moment, which fails tests beside it
 @pytest.mark.parametrize("kind", ["off", "landlock"])
 @pytest.mark.parametrize("sleeps", [1000, 0.5], ids=["after its time", "in the background"])
 async def test_no_process_forks_faster_than_it_is_ended(tmp_path: Path, kind: Sandbox, sleeps: float) -> None:
