@@ -131,15 +131,25 @@ def _drain(source: socket.socket | None) -> None:
 
 
 class _Registry:
-    """The thread of this process; a forked child has one of its own."""
+    """The thread of this process, made for its first session; a forked child has one of its own."""
 
     def __init__(self) -> None:
-        self.thread = _WakeThread()
+        self._lock = threading.Lock()
+        self._thread: _WakeThread | None = None
+
+    def get_thread(self) -> _WakeThread:
+        """The thread, with its pipe."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = _WakeThread()
+            return self._thread
 
     def renew(self) -> None:
         """In a forked child: begin anew."""
-        self.thread.close_in_child()
-        self.thread = _WakeThread()
+        if self._thread is not None:
+            self._thread.close_in_child()
+        self._lock = threading.Lock()
+        self._thread = None
 
 
 _registry = _Registry()
@@ -151,7 +161,7 @@ def watch_session(
 ) -> Callable[[], None]:
     """Call `wake` in a thread when another process calls `wake_writer`; returns a function that ends this."""
     watch = _Watch(make_address(file_id, number, epoch), wake, has_changed)
-    thread = _registry.thread
+    thread = _registry.get_thread()
     thread.add(watch)
     return lambda: thread.remove(watch)
 
