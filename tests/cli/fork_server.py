@@ -230,6 +230,9 @@ def serve(listening: socket.socket) -> None:
             status = socket.socket(fileno=descriptors[3])
             pid = os.fork()
             if pid == 0:
+                # Their numbers are going to be those of other files, which these objects must not close.
+                for each in (listening, status, *running.values()):
+                    each.detach()
                 _become(descriptors)
             status.send(str(pid).encode())
             running[pid] = status
