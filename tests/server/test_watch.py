@@ -121,25 +121,37 @@ async def test_a_client_that_comes_back_at_any_position_misses_nothing(
                 assert rest == whole[at + 1 :]
 
 
-async def test_a_watcher_that_comes_in_the_middle_of_an_answer_sees_all_of_it() -> None:
+@pytest.mark.parametrize("ring_bytes", [4 << 20, 2_000])
+async def test_a_watcher_that_comes_in_the_middle_of_an_answer_sees_all_of_it(ring_bytes: int) -> None:
     """S2: from memory, or with one snapshot of the answer so far."""
-    for ring_bytes in (4 << 20, 2_000):
-        gate = Gate()
-        long = answer(LONG, call("wait"), deltas=60, pace=0)
-        agent = make_agent(long, "End.", tools=[gate.make_tool()])
-        async with open_live(agent, ring_bytes=ring_bytes) as live, asyncio.TaskGroup() as group:
-            whole = group.create_task(collect(live.hub))
-            await live.prompt(user_message("Go."))
-            late = await start_in_the_middle(live.hub, group)
-            gate.opened.set()
-        for task in (whole, *late):
-            screen = Screen(whole=ring_bytes == 4 << 20)
-            for _, event in task.result():
-                screen.show(event)
-            assert screen.complete == [LONG, "End."]
-            check_order(task.result())
-        snapshots = [event for task in late for _, event in task.result() if event["type"] == "snapshot"]
-        assert bool(snapshots) == (ring_bytes == 2_000)
+    has_room = ring_bytes == 4 << 20
+    # On a busy machine an answer may be saved as a whole before a watcher comes: then another one is watched.
+    for _ in range(100):
+        late = await watch_an_answer(ring_bytes, whole=has_room)
+        snapshots = [event for events in late for _, event in events if event["type"] == "snapshot"]
+        assert not (snapshots and has_room)
+        if late and (snapshots or has_room):
+            return
+    raise AssertionError("No watcher came in the middle of an answer.")
+
+
+async def watch_an_answer(ring_bytes: int, *, whole: bool) -> list[list[tuple[str, Event]]]:
+    """The events of the watchers that came late; each of them has seen the whole answer."""
+    gate = Gate()
+    long = answer(LONG, call("wait"), deltas=60, pace=0)
+    agent = make_agent(long, "End.", tools=[gate.make_tool()])
+    async with open_live(agent, ring_bytes=ring_bytes) as live, asyncio.TaskGroup() as group:
+        first = group.create_task(collect(live.hub))
+        await live.prompt(user_message("Go."))
+        late = await start_in_the_middle(live.hub, group)
+        gate.opened.set()
+    for task in (first, *late):
+        screen = Screen(whole=whole)
+        for _, event in task.result():
+            screen.show(event)
+        assert screen.complete == [LONG, "End."]
+        check_order(task.result())
+    return [task.result() for task in late]
 
 
 async def start_in_the_middle(hub: Hub, group: asyncio.TaskGroup) -> list[asyncio.Task[list[tuple[str, Event]]]]:
