@@ -205,13 +205,13 @@ class Api:
 async def _send_events(response: web.StreamResponse, watch: Watch, hub: Hub) -> None:
     while not hub.closed:
         items = await watch.read()
-        frames = [item.frame for item in items] or [_SIGN_OF_LIFE]
-        if sum(map(len, frames)) <= _SLICE:
-            frames = [b"".join(frames)]
+        if sum([len(item.frame) for item in items]) <= _SLICE:
+            await response.write(b"".join([item.frame for item in items]) if items else _SIGN_OF_LIFE)
+            continue
         # A client that does not read a large frame costs no copy of it.
-        for frame in frames:
-            for at in range(0, len(frame), _SLICE):
-                await response.write(memoryview(frame)[at : at + _SLICE])
+        for item in items:
+            for at in range(0, len(item.frame), _SLICE):
+                await response.write(memoryview(item.frame)[at : at + _SLICE])
 
 
 def _get_name() -> str:
