@@ -254,6 +254,8 @@ class Hub:
             except SessionError:
                 self._close_reader()
                 raise
+            if self.closed or not self.watchers:
+                self._close_reader()  # no watcher is there to close it later
         return found
 
     def release_reader(self) -> None:

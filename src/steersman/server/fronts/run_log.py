@@ -14,7 +14,11 @@ from steersman.server.log_events import read_line
 
 async def list_events(live: LiveSession, after: int) -> Sequence[Event]:
     """The events of the records after a number, up to the end of a run, or `CUT` where another one began."""
-    return await asyncio.to_thread(_read_events, live, after)
+    live.hub.join()
+    try:
+        return await asyncio.to_thread(_read_events, live, after)
+    finally:
+        live.hub.leave()
 
 
 def _read_events(live: LiveSession, after: int) -> Sequence[Event]:
