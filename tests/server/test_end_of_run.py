@@ -240,7 +240,7 @@ async def test_a_message_that_no_run_had_before_a_restart_is_answered_by_continu
 
 
 async def test_a_second_signal_cuts_runs_at_once() -> None:
-    """Section 3: SIGTERM gives runs their grace; whoever sends another one does not want to wait for it."""
+    """Section 3: SIGTERM gives runs their grace; a second one says not to wait for it."""
     listening: asyncio.Future[tuple[Server, str]] = asyncio.get_running_loop().create_future()
     made = make_agent(answer("See. ", call("deploy", target="live")), "Done.")
     serving = asyncio.ensure_future(

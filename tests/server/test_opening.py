@@ -123,7 +123,7 @@ async def test_a_session_that_was_deleted_is_free(tmp_path: Path) -> None:
 
 
 async def test_a_watcher_sees_what_another_program_writes(tmp_path: Path) -> None:
-    """S2: the log is the only truth, whoever writes it."""
+    """S2: the log is the only truth, also where another process writes it."""
     path = tmp_path / "s.db"
     async with run_server(make_agent("Yes."), store=path) as writer:
         id = await writer.create()
@@ -156,7 +156,7 @@ async def test_a_watcher_holds_little_of_a_log_with_large_records(tmp_path: Path
 
 
 async def test_what_was_configured_is_kept_with_the_session(tmp_path: Path) -> None:
-    """Section 6: a receipt says that it is saved; sessions are closed when nobody uses them, and opened again."""
+    """Section 6: a receipt says that it is saved; sessions are closed when they are not used, and opened again."""
     from steersman import Approval
 
     made = make_agent("Yes.", approval=Approval())

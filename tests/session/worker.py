@@ -34,7 +34,7 @@ def _tell(event: AgentEvent) -> None:
 
 @tool
 async def hold() -> str:
-    """Hold until somebody steers."""
+    """Hold until a steering message comes."""
     _say("holding")
     try:
         await asyncio.Event().wait()

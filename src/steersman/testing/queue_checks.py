@@ -33,7 +33,7 @@ def queue_checks() -> list[QueueCheck]:
 
 
 def what_is_queued_has_a_number(stores: SharedStores) -> None:
-    """Whether there is a writer or not; the numbers rise, and whoever reads one reads all lower ones."""
+    """Whether there is a writer or not; the numbers rise, and a reader of one reads all lower ones."""
     store = stores("numbers")
     _check_not_found(store, "s")
     handle = store.create("s")

@@ -150,7 +150,7 @@ class Queue(Protocol):
     def add(self, key: str, data: bytes, /) -> tuple[int, bool]:
         """Queue data under a key and wake the writer; its number, and whether it is new: a key is queued once.
 
-        Numbers only rise, and whoever sees one sees all lower ones.
+        Numbers only rise, and a reader that sees one sees all lower ones.
         """
         ...
 

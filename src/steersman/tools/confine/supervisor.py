@@ -147,7 +147,7 @@ def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
 def _leave_no_zombies() -> None:
     """Let the kernel reap from now on, so that reaping comes to an end, and the list of processes stays short.
 
-    The wait status of what ends from now on is lost: after an order nobody asks for it.
+    The wait status of what ends from now on is lost: after an order it is not asked for.
     """
     libc.signal(_SIGCHLD, _SIG_IGN)
     _reap()

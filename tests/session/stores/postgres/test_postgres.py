@@ -489,7 +489,7 @@ def test_every_statement_that_writes_says_the_epoch(postgres: Database) -> None:
 
 
 def test_the_tables_of_an_older_version_get_what_they_lack(postgres: Database) -> None:
-    """durable.md U2, U3: by the first who writes; whoever only reads needs none of it."""
+    """durable.md U2, U3: by the first writer; a reader needs none of it."""
     handle = postgres.store().create("s")
     handle.append(_samples(1, 2))
     handle.close()

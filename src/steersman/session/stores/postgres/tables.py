@@ -139,7 +139,7 @@ WAITING: Final[LiteralString] = """
         WHERE session = %(number)s AND number > %(after)s AND data IS NOT NULL ORDER BY number LIMIT 256
     ) AS queue ON true WHERE sessions.number = %(number)s ORDER BY queue.number
 """
-# Whoever holds the advisory lock of a session, by the two halves of its key.
+# The connection that holds the advisory lock of a session, by the two halves of its key.
 TERMINATE_HOLDER: Final[LiteralString] = """
     SELECT pg_terminate_backend(pid, 2000) FROM pg_locks
     WHERE locktype = 'advisory' AND granted AND objsubid = 1
