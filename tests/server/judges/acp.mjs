@@ -4,8 +4,11 @@ import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk/unstable";
 
 const [cwd, command, ...args] = process.argv.slice(2);
-const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-const stream = acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
+let child;
+const start = () => {
+  child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+  return acp.ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
+};
 const seen = { updates: [], questions: 0, reasons: {} };
 let choose = () => ({ outcome: { outcome: "selected", optionId: "allow_once" } });
 let changed = () => {};
@@ -28,7 +31,8 @@ const waitUntil = (fits) =>
     changed();
   });
 
-await app.connectWith(stream, async (agent) => {
+let killed;
+await app.connectWith(start(), async (agent) => {
   const { session } = acp.methods.agent;
   const first = await agent.request(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
   seen.capabilities = first.agentCapabilities;
@@ -60,6 +64,30 @@ await app.connectWith(stream, async (agent) => {
   await agent.request(session.setMode, { sessionId, modeId: "plan" });
   seen.reasons.last = await say("hello");
   await agent.request(session.close, { sessionId });
+});
+child.kill();
+
+// A question that is open when the process is killed.
+await app.connectWith(start(), async (agent) => {
+  const { session } = acp.methods.agent;
+  const asked = seen.questions;
+  choose = () => new Promise(() => {});
+  await agent.request(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
+  killed = (await agent.request(session.new, { cwd, mcpServers: [] })).sessionId;
+  const lost = agent.request(session.prompt, { sessionId: killed, prompt: [{ type: "text", text: "deploy" }] });
+  await waitUntil(() => seen.questions > asked);
+  child.kill("SIGKILL");
+  await lost;
+}).catch((error) => { seen.lost = error.message; });
+const before = seen.updates.length;
+choose = () => ({ outcome: { outcome: "selected", optionId: "allow_once" } });
+const saysDone = () =>
+  seen.updates.slice(before).filter((one) => one.sessionUpdate === "agent_message_chunk").map((one) => one.content.text).join("").endsWith("Done.");
+await app.connectWith(start(), async (agent) => {
+  await agent.request(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION, clientCapabilities: {} });
+  await agent.request(acp.methods.agent.session.load, { sessionId: killed, cwd, mcpServers: [] });
+  await waitUntil(saysDone);
+  seen.reopened = seen.updates.slice(before);
 });
 console.log(JSON.stringify(seen));
 child.kill();

@@ -14,8 +14,8 @@ class Questions:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def read(self, event: Mapping[str, Any], ask: Callable[[Mapping[str, Any]], Any]) -> None:
-        """Ask what an event asks; stop waiting for what is answered."""
-        if event["type"] == "approval_requested":
+        """Ask what an event asks, once; stop waiting for what is answered."""
+        if event["type"] == "approval_requested" and event["approval_id"] not in self._tasks:
             self._tasks[event["approval_id"]] = asyncio.get_running_loop().create_task(ask(event))
         elif event["type"] == "approval_resolved":
             task = self._tasks.get(event["approval_id"])

@@ -174,20 +174,6 @@ async def test_a_prompt_that_waits_for_the_end_of_another_can_be_cancelled(tmp_p
             assert (await editor.wait_for_answer(prompt))["result"] == {"stopReason": "cancelled"}
 
 
-async def test_a_call_that_was_cut_is_over_when_its_session_is_loaded(tmp_path: Path) -> None:
-    """The editor is gone in the middle of a question: the history has a call without a result."""
-    folders = ScriptedFolders()
-    async with open_editor(folders) as editor:
-        editor.answer = None
-        session = await editor.start(tmp_path)
-        editor.ask("session/prompt", sessionId=session, prompt=[{"type": "text", "text": "deploy"}])
-        await editor.wait_for(lambda one: one.get("method") == "session/request_permission")
-    async with open_editor(folders) as editor:
-        await editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
-        assert list(editor.last_statuses.values()) == ["failed"]
-        assert await editor.say(session, "hello") == "end_turn"
-
-
 async def test_cancel_resolves_an_open_question(tmp_path: Path) -> None:
     async with open_editor() as editor:
         editor.answer = None

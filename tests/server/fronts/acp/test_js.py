@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[4]
 
 
 async def test_the_javascript_client_understands_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Text, thinking, a tool, approvals (yes, no, unable), an error, a cancel, load, resume, fork and list."""
+    """Text, thinking, a tool, approvals (yes, no, unable, after a kill), an error, a cancel, load, resume and fork."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     agent = [sys.executable, "-m", "tests.server.fronts.acp.program", str(tmp_path / "sessions.db")]
     seen = await judge("acp.mjs", str(tmp_path), *agent)
@@ -25,7 +25,10 @@ async def test_the_javascript_client_understands_all_of_it(tmp_path: Path, monke
         "cancel": "cancelled",
         "last": "end_turn",
     }
-    assert seen["questions"] == 3
+    assert seen["questions"] == 5
+    assert seen["lost"] == "ACP connection closed"
+    statuses = [one["status"] for one in seen["reopened"] if "status" in one]
+    assert (statuses[0], statuses[-1]) == ("pending", "completed")
     ends = [one["status"] for one in seen["updates"] if one.get("status") in ("completed", "failed")]
     assert ends[:3] == ["completed", "failed", "failed"]
     assert seen["error"]["code"] == -32603

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +31,7 @@ class Client:
         self.option = option
         self.asked = asyncio.Event()
         self.news = asyncio.Event()
+        self.kill: Callable[[], None] = lambda: None
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         """Answer a question."""
@@ -63,8 +64,9 @@ async def connect(client: Client, store: Path) -> AsyncGenerator[Any]:
     command = (sys.executable, "-m", "tests.server.fronts.acp.program", str(store))
     async with acp.spawn_agent_process(cast(Any, client), *command, env=env, cwd=ROOT, use_unstable_protocol=True) as (
         agent,
-        _,
+        process,
     ):
+        client.kill = process.kill
         await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
         yield agent
 
@@ -113,6 +115,29 @@ async def test_an_error_a_cancel_a_resume_and_a_fork(tmp_path: Path) -> None:
         listed = await agent.list_sessions(cwd=str(tmp_path))
         assert {one.session_id for one in listed.sessions} == {session, other}
         await agent.close_session(session_id=session)
+
+
+@pytest.mark.parametrize(("option", "status"), [("allow_once", "completed"), ("reject_once", "failed")])
+async def test_a_question_that_was_open_at_a_kill_is_asked_again(tmp_path: Path, option: str, status: str) -> None:
+    """S7: the process is killed while it asks; another one asks again after `session/load`."""
+    client = Client("never")
+    async with connect(client, tmp_path / "sessions.db") as agent:
+        session = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
+        running = asyncio.create_task(say(agent, session, "deploy"))
+        await client.asked.wait()
+        client.kill()
+        with pytest.raises(Exception):  # noqa: B017, PT011  # the SDK's own words for a lost connection
+            await running
+    client = Client(option)
+    async with connect(client, tmp_path / "sessions.db") as agent:
+        await agent.load_session(cwd=str(tmp_path), session_id=session, mcp_servers=[])
+        while not client.join("agent_message_chunk").endswith("one."):
+            client.news.clear()
+            await asyncio.wait_for(client.news.wait(), 20)
+        assert client.asked.is_set()
+        assert client.statuses[-1] == status
+        assert await say(agent, session, "hello") == "end_turn"
+        assert client.join("agent_message_chunk").endswith("that is prompt 2.")
 
 
 async def test_changes_images_modes_and_options(tmp_path: Path) -> None:

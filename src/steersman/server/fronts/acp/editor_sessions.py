@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,10 @@ from steersman.server.live import LiveSession
 from steersman.server.sessions import Sessions
 from steersman.session.session import Session
 from steersman.session.stores.store import Store
+from steersman.types.errors import describe_exception
 from steersman.types.ids import new_id
+
+_log = logging.getLogger("steersman.server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +50,9 @@ class Workplaces(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """A prompt that is being answered."""
+    """A prompt that is being answered, or, if it `is_ours`, open questions that are asked again."""
 
+    is_ours: bool = False
     cancelled: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,6 +70,7 @@ class OpenSession:
         self._servers = servers
         self._closing = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
+        self._own_turn: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> str:
@@ -76,6 +82,13 @@ class OpenSession:
         """The policy of its agent."""
         approval: Any = self.live.agent.config.approval
         return approval
+
+    @property
+    def open_questions(self) -> list[Any]:
+        """The questions that no run waits for any more. Calls of sub-agents are not run again, so theirs are over."""
+        if self.live.is_busy:
+            return []
+        return [asked for asked in self.live.describe_questions() if asked.get("parent_tool_call_id") is None]
 
     async def start(self, id: str | None, timeout: float | None = None) -> None:
         """Start the agent, and open the session with this id, a new one if it is `None`."""
@@ -104,6 +117,32 @@ class OpenSession:
             if ready.done():
                 raise
             ready.set_exception(error)
+
+    def begin_turn(self, work: Callable[[Turn], Coroutine[Any, Any, None]]) -> None:
+        """Begin a turn that no prompt has asked for."""
+        turn = self.turn = Turn(is_ours=True)
+        self._own_turn = asyncio.get_running_loop().create_task(self._run_turn(turn, work))
+
+    async def _run_turn(self, turn: Turn, work: Callable[[Turn], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await work(turn)
+        except Exception as error:  # noqa: BLE001  # no request waits for it, so the log is the place to tell
+            _log.error("The open questions of %r could not be asked: %s", self.id, describe_exception(error))
+        finally:
+            if self.turn is turn:
+                self.turn = None
+            turn.ended.set()
+
+    async def stop_turn(self, turn: Turn) -> None:
+        """Stop a turn and its run. Questions that no run waits for stay open."""
+        turn.cancelled = True
+        await self.live.abort()
+        self.live.hub.wake()  # a turn that only waits for answers hears of it there
+
+    async def wait_for_turn(self) -> None:
+        """Wait for the end of the turn, if there is one."""
+        if self.turn is not None:
+            await self.turn.ended.wait()
 
     async def close(self) -> None:
         """Close the session and stop its agent; a session without any message is removed."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from steersman.policy.approval import fingerprint
 from steersman.server.fronts.acp import prompts
 from steersman.server.fronts.acp.editor_sessions import OpenSession, Turn, Workplaces, copy_session
 from steersman.server.fronts.acp.options import apply_option, describe_modes, describe_options, set_mode
-from steersman.server.fronts.acp.permissions import OPTIONS, Decision, read_decision
-from steersman.server.fronts.acp.updates import Updates, read_stop_reason
-from steersman.server.fronts.following import follow_events
+from steersman.server.fronts.acp.permissions import Permissions
+from steersman.server.fronts.acp.turns import Turns
+from steersman.server.fronts.acp.updates import Updates
 from steersman.server.fronts.json_rpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -33,12 +31,8 @@ from steersman.server.fronts.json_rpc import (
     encode_line,
     read_params,
 )
-from steersman.server.fronts.questions import Questions
-from steersman.server.live import LiveSession, Receipt
-from steersman.server.position import parse_position
 from steersman.session.stores.store import SessionError, SessionNotFound
 from steersman.types.errors import SteersmanError
-from steersman.types.messages import AgentMessage
 from steersman.types.wire import encode
 
 PROTOCOL_VERSION: Final = 1
@@ -55,7 +49,7 @@ class AcpFront:
         self._workplaces = workplaces
         self._outlet = outlet
         self._timeout = approval_timeout
-        self._can_ask = True
+        self._turns = Turns(self.peer, outlet, Permissions(self.peer))
         self._folders: set[Path] = set()
         self._prompts: dict[RequestId, OpenSession] = {}
         self._methods: dict[str, Callable[[Params], Awaitable[Any]]] = {
@@ -84,6 +78,7 @@ class AcpFront:
         self.peer.is_closed = True
         for session in list(self.sessions.values()):
             await session.close()
+            await session.wait_for_turn()
         self.sessions.clear()
         await self.peer.close()
 
@@ -106,8 +101,8 @@ class AcpFront:
             session = self._prompts.get(params.get("requestId"))
         else:
             return
-        if session is not None:
-            await _cancel(session)
+        if session is not None and session.turn is not None:
+            await _cancel(session, session.turn)
 
     # The connection
 
@@ -144,15 +139,27 @@ class AcpFront:
                 continue
             message = msgspec.json.decode(encode(entry.message))
             for update in updates.read({"type": "message_end", "message": message, "entry_id": entry.id}):
-                self._update(session, update)
+                self._turns.update(session, update)
             await self._outlet.wait_for_space()
-        for update in updates.finish():
-            self._update(session, update)
+        if not session.open_questions:
+            for update in updates.finish():
+                self._turns.update(session, update)
+        self._ask_again_soon(session, updates)
         return _describe_state(session)
 
     async def _resume(self, params: Params) -> Params:
         wanted = read_params(params, prompts.OldSession)
-        return _describe_state(await self._open(wanted.session_id, wanted.cwd, wanted.mcp_servers))
+        session = await self._open(wanted.session_id, wanted.cwd, wanted.mcp_servers)
+        self._ask_again_soon(session, None)
+        return _describe_state(session)
+
+    def _ask_again_soon(self, session: OpenSession, history: Updates | None) -> None:
+        """Ask again what the end of a process has left open, after the response."""
+        asyncio.get_running_loop().call_soon(self._ask_again, session, history)
+
+    def _ask_again(self, session: OpenSession, history: Updates | None) -> None:
+        if session.open_questions and session.turn is None and not session.live.hub.closed:
+            session.begin_turn(lambda turn: self._turns.ask_again(session, turn, history))
 
     async def _fork(self, params: Params) -> Params:
         wanted = read_params(params, prompts.OldSession)
@@ -165,17 +172,18 @@ class AcpFront:
         folder = _read_folder(cwd)
         self._folders.add(folder)
         if id is not None and (known := self.sessions.get(id)) is not None:
-            if known.turn is not None:
-                raise RpcError(INVALID_REQUEST, "A prompt is being answered in this session. Wait for it, or cancel.")
+            if known.turn is not None and (known.live.is_busy or not known.turn.is_ours):
+                raise RpcError(INVALID_REQUEST, "A run is going on in this session. Wait for its end, or cancel it.")
             del self.sessions[id]
             await known.close()
+            await known.wait_for_turn()
         session = OpenSession(folder, self._workplaces, servers)
         await session.start(id, self._timeout)
         self.sessions[session.id] = session
         loop = asyncio.get_running_loop()
         # After the response, which tells the client the id.
         loop.call_soon(
-            self._update, session, {"sessionUpdate": "available_commands_update", "availableCommands": _COMMANDS}
+            self._turns.update, session, {"sessionUpdate": "available_commands_update", "availableCommands": _COMMANDS}
         )
         return session
 
@@ -205,8 +213,8 @@ class AcpFront:
     async def _close(self, params: Params) -> Params:
         session = self._find(read_params(params, prompts.OneSession).session_id)
         if session.turn is not None:
-            await _cancel(session)
-            await session.turn.ended.wait()
+            await session.stop_turn(session.turn)
+            await session.wait_for_turn()
         if self.sessions.pop(session.id, None) is not None:
             await session.close()
         return {}
@@ -233,7 +241,9 @@ class AcpFront:
         wanted = read_params(params, prompts.SetMode)
         session = self._find(wanted.session_id)
         set_mode(session, wanted.mode_id)
-        self._update(session, {"sessionUpdate": "config_option_update", "configOptions": describe_options(session)})
+        self._turns.update(
+            session, {"sessionUpdate": "config_option_update", "configOptions": describe_options(session)}
+        )
         return {}
 
     async def _set_option(self, params: Params) -> Params:
@@ -241,7 +251,7 @@ class AcpFront:
         session = self._find(wanted.session_id)
         apply_option(session, wanted.config_id, wanted.value)
         if wanted.config_id == "mode":
-            self._update(session, {"sessionUpdate": "current_mode_update", "currentModeId": wanted.value})
+            self._turns.update(session, {"sessionUpdate": "current_mode_update", "currentModeId": wanted.value})
         return {"configOptions": describe_options(session)}
 
     # Prompts
@@ -250,14 +260,16 @@ class AcpFront:
         wanted = read_params(params, prompts.Prompt)
         session, message = self._find(wanted.session_id), prompts.read_prompt(wanted.prompt)
         before = session.turn
-        if before is not None and not before.cancelled:
+        if before is not None and not before.cancelled and not before.is_ours:
             raise RpcError(INVALID_REQUEST, "A prompt is being answered in this session. Wait for it, or cancel it.")
         turn = session.turn = Turn()
         self._prompts[id] = session
         try:
             if before is not None:
+                if before.is_ours:
+                    await session.stop_turn(before)
                 await before.ended.wait()
-            reason = "cancelled" if turn.cancelled else await self._answer(session, turn, message)
+            reason = "cancelled" if turn.cancelled else await self._turns.answer(session, turn, message)
             return {"stopReason": reason}
         finally:
             self._prompts.pop(id, None)
@@ -265,84 +277,12 @@ class AcpFront:
                 session.turn = None
             turn.ended.set()
 
-    async def _answer(self, session: OpenSession, turn: Turn, message: AgentMessage) -> str:
-        live = session.live
-        if message.text.strip() == "/compact":
-            done = live.agent.compact()
-            self._update(session, _say("The context is shorter now." if done else "There is nothing to shorten."))
-            return "end_turn"
-        updates, questions = Updates(str(session.cwd), context_window=live.agent.model.context_window), Questions()
 
-        async def act() -> Receipt:
-            receipt = await live.prompt(message)
-            if turn.cancelled:
-                await live.abort()
-            return receipt
-
-        end: Mapping[str, Any] = {"end_reason": "error", "detail": "The run could not start; the log says why."}
-        try:
-            async with aclosing(_follow_until_idle(live, act)) as events:
-                async for event in events:
-                    for update in updates.read(event):
-                        self._update(session, update)
-                    questions.read(event, lambda asked: self._ask(session, updates.describe_question(asked), asked))
-                    if event["type"] == "agent_end":
-                        end = event
-                    await self._outlet.wait_for_space()
-        finally:
-            await questions.close()
-        for update in updates.finish():
-            self._update(session, update)
-        reason = "cancelled" if turn.cancelled else read_stop_reason(end, updates.last_answer)
-        if reason is None:
-            words = updates.last_answer.get("error_message") or end.get("detail") or "The run failed."
-            kind = updates.last_answer.get("error_kind")
-            raise RpcError(INTERNAL_ERROR, str(words), None if kind is None else {"kind": kind})
-        return reason
-
-    async def _ask(self, session: OpenSession, call: Params, question: Mapping[str, Any]) -> None:
-        mark = fingerprint(question["tool_name"], question["args"])
-        decision = Decision("denied", "The user has rejected this call for good.")
-        if not self._can_ask:
-            decision = Decision("denied", "The editor cannot ask its user, so this call is denied.")
-        elif mark not in session.rejected:
-            try:
-                params = {"sessionId": session.id, "toolCall": call, "options": OPTIONS}
-                decision = read_decision(await self.peer.request("session/request_permission", params))
-            except RpcError as error:
-                self._can_ask = error.code != METHOD_NOT_FOUND
-                decision = Decision("denied", f"The editor could not ask its user: {error.message}")
-            except ConnectionError:
-                return  # the question stays open in the log
-        if decision.says == "approved":
-            await session.live.approve(question["approval_id"], by="acp", remember=decision.always)
-            return
-        if decision.always:
-            session.rejected.add(mark)
-        await session.live.deny(question["approval_id"], decision.reason, by="acp")
-
-    def _update(self, session: OpenSession, update: Params) -> None:
-        self.peer.notify("session/update", {"sessionId": session.id, "update": update})
-
-
-async def _follow_until_idle(
-    live: LiveSession, act: Callable[[], Awaitable[Receipt]]
-) -> AsyncGenerator[Mapping[str, Any]]:
-    """The events of the run that `act` starts, and of those that follow for messages that came too late for it."""
-    after = live.hub.position
-    first: Callable[[], Awaitable[Receipt]] | None = act
-    while first is not None or live.is_busy:
-        async with aclosing(follow_events(live, first, None if first is not None else after)) as events:
-            first = None
-            async for position, event in events:
-                after = parse_position(position)
-                yield event
-
-
-async def _cancel(session: OpenSession) -> None:
-    if session.turn is not None:
-        session.turn.cancelled = True
-        await session.live.abort()
+async def _cancel(session: OpenSession, turn: Turn) -> None:
+    turn.cancelled = True
+    if turn.is_ours and session.open_questions:
+        await session.live.resume()  # only a run can resolve its questions; this one is stopped at once
+    await session.stop_turn(turn)
 
 
 def _describe_state(session: OpenSession) -> Params:
@@ -355,10 +295,6 @@ def _read_folder(cwd: str) -> Path:
     if "\0" in cwd or not path.is_absolute() or not path.is_dir():
         raise RpcError(INVALID_PARAMS, f"cwd must be the absolute path of a folder, got {cwd!r:.500}.")
     return path
-
-
-def _say(text: str) -> Params:
-    return {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
 
 
 def _find_version() -> str:

@@ -62,6 +62,11 @@ class Updates:
             case _:
                 pass
 
+    def go_on_after(self, history: Updates) -> None:
+        """Take over the calls of a history that have no result: they are known, and have yet to end."""
+        self._open |= history._open
+        self._known |= {id: history._known[id] for id in history._open}
+
     def finish(self) -> Iterator[Fields]:
         """Close what is open: nothing more will be heard of it."""
         for id in list(self._open):
