@@ -63,12 +63,7 @@ def test_no_module_is_long() -> None:
 WALL_CLOCK = {
     "times of messages, events and records": [
         "cli/run/output.py",
-        "loop/inbox.py",
-        "loop/questions.py",
-        "loop/resume.py",
         "loop/run.py",
-        "loop/tool_calls/execution.py",
-        "loop/ask.py",
         "server/fronts/openai/requests.py",
         "session/journal.py",
         "session/stores/jsonl.py",

@@ -188,6 +188,7 @@ class AgentControls:
         self._session_link: SessionLink | None = None
         self._output = output
         self.inbox = inbox
+        inbox.new_id = config.new_id or inbox.new_id
         self.current_run: Run | None = None
         self._token: CancelToken | None = None
         self._channel: Channel | None = None

@@ -48,6 +48,8 @@ class MoreOptions(TypedDict, total=False):
     seed: int | None
     output_schema: dict[str, Any] | None
     output_instruction: str
+    clock: Callable[[], float] | None
+    new_id: Callable[[str], str] | None
     convert_to_llm: ConvertToLlmFn
     transform_context: TransformContextFn | None
     async_transform_context: AsyncContextTransformer | None

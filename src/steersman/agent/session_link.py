@@ -75,6 +75,7 @@ class SessionLink:
         recorder = self.session.recorder
         self.sync_session()
         self.add_keys(config)
+        recorder.use_sources(config.clock, config.new_id)
         recorder.details.set_prompt(self._context.system_prompt, tools)
         self._context.recovery = self.session.recovery
         return recorder
@@ -130,6 +131,7 @@ class SessionLink:
             session.release()
             raise ValueError("The session has messages already: leave messages=() to go on with them.")
         self.add_keys(config)
+        session.recorder.use_sources(config.clock, config.new_id)
         for message in given:
             session.log.append(message)
         context.log, context.session_id = session.log, session.id

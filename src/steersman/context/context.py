@@ -12,6 +12,7 @@ from steersman.context.tokens import HeadSize
 from steersman.types.continuation import ContinuationKind
 from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
+from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
 
 if TYPE_CHECKING:
@@ -199,6 +200,14 @@ class AgentContext:
         self.last_loop_id = last_loop_id
         self.parent_loop_id = parent_loop_id
         self.continuation_kind = continuation_kind
+
+    def mint_ids(self, mint: Callable[[str], str]) -> None:
+        """Make the ids that are missing for a run; its entries in the log get theirs from the same source."""
+        self.loop_id = self.loop_id or mint("loop")
+        self.agent_id = self.agent_id or mint("agent")
+        self.session_id = self.session_id or mint("session")
+        if mint is not new_id:  # a replay has set a source of its own
+            self.log.mint = mint
 
     @property
     def messages(self) -> Transcript:

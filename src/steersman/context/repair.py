@@ -9,7 +9,7 @@ message is not the model's, nor is the last. A message that needs no change stay
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import is_
 from typing import Any
@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from steersman.context.log import MessageView
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
-from steersman.types.ids import new_id
 from steersman.types.messages import (
     AgentMessage,
     AssistantMessage,
@@ -332,7 +331,9 @@ def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage
     return replace(message, **changes) if changes else message
 
 
-def make_ids_unique(content: Sequence[Content], calls: Sequence[ToolCall], taken: Set[str]) -> Sequence[Content]:
+def make_ids_unique(
+    content: Sequence[Content], calls: Sequence[ToolCall], taken: Set[str], mint: Callable[[str], str]
+) -> Sequence[Content]:
     """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`."""
     own = {call.id for call in calls}
     if len(own) == len(calls) and "" not in own and own.isdisjoint(taken):
@@ -342,7 +343,7 @@ def make_ids_unique(content: Sequence[Content], calls: Sequence[ToolCall], taken
     for block in content:
         if type(block) is ToolCall:
             if not block.id or block.id in taken or block.id in own:
-                block = replace(block, id=new_id("call"), provider_id=block.id or None)
+                block = replace(block, id=mint("call"), provider_id=block.id or None)
             own.add(block.id)
         unique.append(block)
     return unique

@@ -12,7 +12,6 @@ overflows too, the context is compacted once and both steps are repeated: at mos
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
 
 import msgspec
@@ -64,7 +63,7 @@ class ResponseStreamState:
         self.started = False
         # Whether a request was sent: only then can there be something to commit after a cancel.
         self.asked = False
-        self.timestamp = time.time()
+        self.timestamp = run.clock()
 
     def start(self, run: Run) -> None:
         """Emit `message_start`, once."""
@@ -379,7 +378,9 @@ def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -
         reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
     return msgspec.structs.replace(
         message,
-        content=make_ids_unique(message.content, calls, run.context.log.call_ids) if calls else message.content,
+        content=make_ids_unique(message.content, calls, run.context.log.call_ids, run.new_id)
+        if calls
+        else message.content,
         stop_reason=reason,
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,

@@ -39,6 +39,8 @@ _CALLS: dict[str, tuple[tuple[str, ...], ...]] = {
     "get_steering_messages": ((),),
     "get_follow_up_messages": ((),),
     "approve": (("call", "reason"), ("call",)),
+    "clock": ((),),
+    "new_id": (("kind",),),
 }
 WAIT: Final = "wait"
 """The value of `approve` that says: the application answers, by `agent.approve()` and `agent.deny()`."""
@@ -228,6 +230,9 @@ class AgentLoopConfig:
     output_instruction: str = ""
     # Anything that the tools need: their `ctx.deps`. Sub-agents without their own get it too.
     deps: Any = None
+    # When something was, in seconds since 1970, and what makes ids. With the same two, a run repeats itself exactly.
+    clock: Callable[[], float] | None = None
+    new_id: Callable[[str], str] | None = None
 
     convert_to_llm: ConvertToLlmFn = default_convert_to_llm
     transform_context: TransformContextFn | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 
 from steersman.loop.ending import Phase
 from steersman.loop.run import Run
+from steersman.tools.calling import is_running_in
 from steersman.types.events import CustomEvent
 
 
@@ -26,7 +26,7 @@ def emit_custom(run: Run, name: str, data: Any) -> None:
         )
     copied = msgspec.to_builtins(data, enc_hook=repr)
     loop = None if run.task is None else run.task.get_loop()
-    if loop is None or loop is _find_running_loop():
+    if loop is None or is_running_in(loop):
         _emit_in_order(run, name, copied)
     else:
         run.post(partial(run.emit, CustomEvent, name=name, data=copied))
@@ -46,10 +46,3 @@ def _emit_in_order(run: Run, name: str, data: Any) -> None:
         run.dispatcher.has_held_events = run.dispatcher.dispatching
     else:
         run.emit(CustomEvent, name=name, data=data)
-
-
-def _find_running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

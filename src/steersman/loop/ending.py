@@ -6,12 +6,11 @@ The first reason stays, with one exception: an abort while the run ends for anot
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
-from steersman.tools.calling import call_soon_in
+from steersman.tools.calling import call_soon_in, is_running_in
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import EndReason
@@ -94,12 +93,11 @@ class CancelWatch:
     `give_up` is called when the task was cancelled again and again and still goes on.
     """
 
-    __slots__ = ("_deadline", "_give_up", "_loop", "_run", "_thread", "_undo")
+    __slots__ = ("_deadline", "_give_up", "_loop", "_run", "_undo")
 
     def __init__(self, run: Run, give_up: Callable[[Run], None] | None = None) -> None:
         self._run = run
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._give_up = give_up
         self._undo: list[Callable[[], object]] = []
         self._deadline: asyncio.TimerHandle | None = None
@@ -136,9 +134,9 @@ class CancelWatch:
     def _cancel_task(self, attempt: int = 1) -> None:
         """Cancel the task. If called from the task itself, wait one step: it may notice the cancel by itself."""
         run, loop = self._run, self._loop
-        if loop.is_closed() or run.task is None or run.ending.cancelled_by is not None or run.task.done():
+        if run.task is None or run.ending.cancelled_by is not None or run.task.done():
             return
-        if threading.get_ident() != self._thread:
+        if not is_running_in(loop):
             call_soon_in(loop, self._cancel_task)
         elif asyncio.current_task(loop) is run.task:
             loop.call_soon(self._cancel_task)

@@ -31,7 +31,6 @@ from steersman.types.content import Content
 from steersman.types.continuation import ContinuationKind, Default, Initial
 from steersman.types.errors import AgentBusy
 from steersman.types.guards import UNSET, is_instance
-from steersman.types.ids import new_id
 from steersman.types.journal import Journal
 from steersman.types.messages import (
     AgentMessage,
@@ -311,9 +310,8 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
     _check_idle(context)
     journal = host.begin(start, token, channel)
     context.running = True
-    _mint_ids(context)
-    context.log.loops.append((len(context.log.entries), context.loop_id or ""))
     host.current_run = run = Run(host, start, client, token, channel, journal)
+    context.log.loops.append((len(context.log.entries), run.loop_id))
     if journal is not None:
         journal.register_secrets(client.secrets)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
@@ -321,12 +319,6 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
     _running.add(task)
     task.add_done_callback(_running.discard)
     task.add_done_callback(partial(ensure_ended, run))
-
-
-def _mint_ids(context: AgentContext) -> None:
-    context.loop_id = context.loop_id or new_id("loop")
-    context.agent_id = context.agent_id or new_id("agent")
-    context.session_id = context.session_id or new_id("session")
 
 
 def _check_idle(context: AgentContext) -> None:
@@ -360,7 +352,6 @@ async def stream_assistant_response(
     host, start, token = BareContext(context, config), Start((), signal=signal), CancelToken()
     client = ModelClient(config, stream_fn)
     host.begin(start, token, stream.channel)
-    _mint_ids(context)
     run = Run(host, start, client, token, stream.channel)
     # Test suites check the events of every run; those of one answer do not follow the grammar of a run.
     run.witness = None

@@ -6,7 +6,6 @@ The functions at the end are the one way into the log: what is pending is added 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
@@ -75,7 +74,7 @@ class Queues:
 class Inbox:
     """The two queues of an agent. Adding is safe from any thread; only the loop takes."""
 
-    __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "listener", "on_arrival")
+    __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "listener", "new_id", "on_arrival")
 
     def __init__(self, *, steering_mode: QueueMode = "all", follow_up_mode: QueueMode = "all") -> None:
         check_one_of("steering_mode", steering_mode, ("one-at-a-time", "all"))
@@ -91,6 +90,8 @@ class Inbox:
         self._lock = threading.Lock()
         self._open = False
         self.listener: InboxListener | None = None
+        # Makes the id of a message that a session is to know: the source of the run, once there is one.
+        self.new_id: Callable[[str], str] = new_id
         self.on_arrival: Callable[[], None] | None = None
 
     def copy_empty(self) -> Inbox:
@@ -117,7 +118,7 @@ class Inbox:
             if key is not None:
                 self._keys = {} if self._keys is None else self._keys
                 self._keys[key] = receipt
-            id = id or ("" if self.listener is None else new_id("queued"))
+            id = id or ("" if self.listener is None else self.new_id("queued"))
             item = QueuedMessage(kind, message, receipt, mode, id, key)
             self._queues[kind].append(item)
             if self.listener is not None:
@@ -202,7 +203,7 @@ class Inbox:
             for item in reversed(items):
                 if self.listener is not None and not item.id:
                     # A prompt that no filter has let in yet: from now on it waits here.
-                    item = replace(item, id=new_id("queued"))
+                    item = replace(item, id=self.new_id("queued"))
                     self.listener.on_accept(item)
                 self._queues[item.kind].insert(0, item)
                 item.receipt.status = "accepted" if self._open else "next_run"
@@ -270,7 +271,7 @@ class Inbox:
 def add_message(run: Run, message: AgentMessage) -> str:
     """Add a message to the log, with its events; returns its entry id."""
     if not message.timestamp:
-        message = msgspec.structs.replace(message, timestamp=time.time())
+        message = msgspec.structs.replace(message, timestamp=run.clock())
     run.emit(MessageStart, message=message)
     entry_id = run.append(message)
     run.emit(MessageEnd, message=message)
@@ -280,6 +281,7 @@ def add_message(run: Run, message: AgentMessage) -> str:
 def open_inbox(run: Run) -> None:
     """Accept queued messages for this run from now on; its callbacks and its message provider are further sources."""
     config, provider = run.config, run.config.message_provider
+    run.inbox.new_id = run.new_id
     run.inbox.open(
         steering=config.get_steering_messages or (provider.poll_steering if provider is not None else None),
         follow_up=config.get_follow_up_messages or (provider.poll_follow_up if provider is not None else None),

@@ -10,16 +10,14 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from time import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from steersman.tools.calling import call_soon_in
+from steersman.tools.calling import call_soon_in, is_running_in
 from steersman.types.errors import UnknownApproval
 from steersman.types.events import ApprovalRequested, ApprovalResolved
 from steersman.types.guards import is_instance
-from steersman.types.ids import new_id
 
 if TYPE_CHECKING:
     from steersman.context.repair import OpenQuestion
@@ -58,7 +56,6 @@ class Question:
         "_lock",
         "_loop",
         "_seq",
-        "_thread",
         "_time",
         "answer",
         "answerers",
@@ -69,13 +66,13 @@ class Question:
     def __init__(
         self, levels: Sequence[Level], fields: dict[str, Any], seconds: float | None, answerers: Sequence[Run] = ()
     ) -> None:
-        self.id: str = fields.pop("approval_id", None) or new_id("approval")
+        self.id: str = fields.pop("approval_id", None) or levels[0].run.new_id("approval")
         self.answer: Answer | None = None
         self.answerers = answerers
         # Whether the call needs approval no more, because the same call was approved for good.
         self.is_moot: Callable[[], bool] = _never
         # What subscribers read; the event loop's own clock says when it is over.
-        self._time = time()
+        self._time = levels[0].run.clock()
         deadline = None if seconds is None else self._time + seconds
         self._fields: dict[str, Any] = {"approval_id": self.id, **fields, "deadline": deadline}
         self._closed = False
@@ -83,7 +80,6 @@ class Question:
         self._seq = levels[-1].run.seq
         self._lock = threading.Lock()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
         self._future: asyncio.Future[None] | None = None
 
     @property
@@ -112,7 +108,7 @@ class Question:
             if self.answer is not None:
                 return False
             self.answer = answer
-        if threading.get_ident() == self._thread:
+        if is_running_in(self._loop):
             self._wake()
         else:
             call_soon_in(self._loop, self._wake)

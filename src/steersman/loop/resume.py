@@ -7,7 +7,6 @@ tool is idempotent: the effect of any other is unknown, and its result says so.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Literal
 
 from steersman.context.repair import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
@@ -91,7 +90,7 @@ def _settle_call(
     """Build the result of a call that does not run, and emit its start and its end."""
     result = ToolResultMessage(
         [TextContent(text)],
-        timestamp=time.time(),
+        timestamp=run.clock(),
         synthetic=True,
         tool_call_id=call.id,
         tool_name=call.name,

@@ -25,6 +25,7 @@ from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
 from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
 from steersman.types.guards import UNSET
+from steersman.types.ids import new_id
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, PartialMessage, ToolResultMessage
 from steersman.types.secrets import redact
@@ -76,11 +77,11 @@ class Run:
     """The state of one run. Only the loop changes it."""
 
     __slots__ = (
-        "abandoned", "answer_calls", "approval_lock", "channel", "client", "config", "context", "conversion", "deps",
-        "dispatcher", "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox", "is_admitted",
-        "is_flushing", "journal", "loop_id", "new_messages", "on_wake", "outside", "pending", "repeats", "save_failure",
-        "seq", "start", "system_prompt", "task", "token", "tool_specs", "tools", "tracker", "turn", "turn_index",
-        "usage", "watch", "witness",
+        "abandoned", "answer_calls", "approval_lock", "channel", "client", "clock", "config", "context", "conversion",
+        "deps", "dispatcher", "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox",
+        "is_admitted", "is_flushing", "journal", "loop_id", "new_id", "new_messages", "on_wake", "outside", "pending",
+        "repeats", "save_failure", "seq", "start", "system_prompt", "task", "token", "tool_specs", "tools", "tracker",
+        "turn", "turn_index", "usage", "watch", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +109,10 @@ class Run:
         self.system_prompt = context.system_prompt
         # What it inherits.
         parent = start.inherited.parent
+        # When something was, and the one source of ids: with the same two a run repeats itself.
+        self.clock = config.clock or (time if parent is None else parent.clock)
+        self.new_id = config.new_id or (new_id if parent is None else parent.new_id)
+        context.mint_ids(self.new_id)
         self.tracker = ExecutionTracker(
             config.execution_limits,
             clock=asyncio.get_running_loop().time,
@@ -187,7 +192,7 @@ class Run:
         number = self.seq
         self.seq = number + 1
         if self.dispatcher.callbacks or not self.channel.detached or self.witness is not None:
-            event = kind(self.loop_id, number, time(), **fields)
+            event = kind(self.loop_id, number, self.clock(), **fields)
             if self.witness is not None:
                 self.witness(event)
             failures = self.dispatcher.dispatch(event)
@@ -207,6 +212,7 @@ class Run:
         if self.ending.phase >= _ENDED:
             return len(batch)  # the run gave this stream up
         channel, dispatcher, witness, loop_id = self.channel, self.dispatcher, self.witness, self.loop_id
+        clock = self.clock
         emitted = 0
         for delta in batch:
             if type(delta) not in _DELTAS:
@@ -216,7 +222,7 @@ class Run:
             number = self.seq
             self.seq = number + 1
             if dispatcher.callbacks or not channel.detached or witness is not None:
-                update = MessageUpdate(loop_id, number, time(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+                update = MessageUpdate(loop_id, number, clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
                 force_setattr(update, "_partial", (partial, len(shown)))
                 if witness is not None:
                     witness(update)

@@ -40,7 +40,7 @@ class JournalWriter:
     """The one writer of an open session. `add` is safe from any thread, `wait_until_saved` is for any event loop.
 
     A record is written within `lag` seconds, a refused one is tried again after `retry` seconds, and the thread ends
-    after `idle` seconds without work, until it is needed again. `clock` gives the records their times.
+    after `idle` seconds without work, until it is needed again. `clock` gives the records their times, `new_id` ids.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class JournalWriter:
         retry: float = _RETRY,
         idle: float = _IDLE,
         clock: Callable[[], float] = time.time,
+        new_id: Callable[[str], str] = new_id,
     ) -> None:
         self.handle = handle
         self.degraded: str | None = None
@@ -60,7 +61,8 @@ class JournalWriter:
         self._lag = lag
         self._retry = retry
         self._idle = idle
-        self._clock = clock
+        self.clock = clock
+        self.new_id = new_id
         self._giving_up = threading.Lock()
         self._changed = threading.Condition()
         self._seq = self._last_saved = handle.last_seq
@@ -90,7 +92,7 @@ class JournalWriter:
         """Number a record and queue it for writing; once the journal is closed it is only numbered."""
         with self._changed:
             self._seq += 1
-            record = Record(id or new_id("record"), parent, self._seq, type, self._clock(), payload)
+            record = Record(id or self.new_id("record"), parent, self._seq, type, self.clock(), payload)
             if self._closing:
                 self._degrade(self._closing)
                 return record

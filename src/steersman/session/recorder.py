@@ -255,6 +255,12 @@ class Recorder:
         """Redact these keys as well, in this run and in all later ones."""
         self._keys |= secrets
 
+    def use_sources(self, clock: Callable[[], float] | None, new_id: Callable[[str], str] | None) -> None:
+        """Take times and ids of records from those of a run; `None` leaves them as they are."""
+        if self.journal is not None:
+            self.journal.clock = clock or self.journal.clock
+            self.journal.new_id = new_id or self.journal.new_id
+
     async def record_intent(self, calls: Sequence[ToolCall], /) -> None:
         """Return once it is saved that these calls are about to start."""
         for call in calls:

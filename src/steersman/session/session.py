@@ -44,13 +44,16 @@ from steersman.session.stores.store import (
 )
 from steersman.session.tree import Branch, Difference, Node
 from steersman.types.guards import is_instance
+from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage
 
 
 class Session:
     """An open session. Give it to an agent, `Agent(..., session=session)`, or read it."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(
+        self, handle: Handle, *, clock: Callable[[], float] = time.time, new_id: Callable[[str], str] = new_id
+    ) -> None:
         self.id = handle.session_id
         self.closed = False
         self._handle = handle
@@ -65,14 +68,15 @@ class Session:
             handle.close()
             raise
         self._found.extend(Problem("", text) for text in self._index.problems)
-        self.recorder = Recorder(JournalWriter(handle) if handle.writable else None, self._index)
+        journal = JournalWriter(handle, clock=clock, new_id=new_id) if handle.writable else None
+        self.recorder = Recorder(journal, self._index)
         self.recorder.add_keys(find_known_keys())
-        self.listening = Listening(handle, self.recorder.journal, self._index, self._found.append)
+        self.listening = Listening(handle, journal, self._index, self._found.append)
         # Not of this object: a log alone goes on writing, and every recorder holds the index.
-        self._finalizer = finalize(self._index, close_in_thread, self.recorder.journal or handle)
+        self._finalizer = finalize(self._index, close_in_thread, journal or handle)
         self._finalizer.atexit = False  # journals have an exit function of their own
         if handle.last_seq == 0:
-            self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": time.time()})
+            self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": clock()})
 
     # Opening and closing
 

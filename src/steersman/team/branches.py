@@ -132,8 +132,9 @@ def _prepare_branches(
     if not branches:
         raise ValueError("run_branches() needs at least one branch, got an empty list.")
     context = agent.context
-    context.agent_id = context.agent_id or new_id("agent")
-    context.session_id = context.session_id or new_id("session")
+    mint = agent.config.new_id or new_id
+    context.agent_id = context.agent_id or mint("agent")
+    context.session_id = context.session_id or mint("session")
     ways = [_prepare_branch(agent, index, branch, at) for index, branch in enumerate(branches)]
     for way in ways:
         _forward_events(way, agent, ctx)

@@ -32,10 +32,21 @@ _BUSY = "steersman-tool"
 _IDLE = "steersman-tool idle"
 
 
+def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the caller runs in this event loop, and not in another one, in another thread or in none."""
+    return asyncio._get_running_loop() is loop  # the public one raises where there is none
+
+
 def call_soon_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
     """Schedule a callback on an event loop, from any thread; does nothing when the loop is closed."""
+    if is_running_in(loop):
+        # An event loop that belongs to one thread, such as that of a workflow, has nothing but this.
+        loop.call_soon(callback, *args)
+        return
     try:
         loop.call_soon_threadsafe(callback, *args)
+    except NotImplementedError:
+        raise  # it is a RuntimeError too, and would be lost below
     except RuntimeError:
         return
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -14,7 +12,7 @@ from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.custom_events import emit_custom
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, revise
-from steersman.tools.calling import call_in_thread
+from steersman.tools.calling import call_in_thread, is_running_in
 from steersman.tools.output import ToolContext, normalize_output, truncate_output
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
@@ -133,7 +131,7 @@ def settle(
     slot.result = result = msgspec.structs.replace(
         _EMPTY,
         content=FrozenList((TextContent(content),)) if isinstance(content, str) else content,
-        timestamp=time.time(),
+        timestamp=run.clock(),
         synthetic=status in ("not_started", "interrupted"),
         tool_call_id=slot.call.id,
         tool_name=slot.call.name,
@@ -269,7 +267,7 @@ def _check_output(output: ToolOutput) -> ToolOutput:
 
 
 def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
-    home = threading.get_ident()
+    home = asyncio.get_running_loop()
 
     def show(value: Any) -> None:
         # Updates are dropped while the reader is behind.
@@ -280,7 +278,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
     def update(value: Any) -> None:
         # A snapshot at once: the tool may go on changing what it showed.
         value = msgspec.to_builtins(value, enc_hook=repr)
-        if threading.get_ident() == home:
+        if is_running_in(home):
             show(value)
         else:
             run.post(partial(show, value))
