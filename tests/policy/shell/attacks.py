@@ -9,7 +9,6 @@ _BY_PROGRAM = {
         # To unzip, `--` ends nothing: it takes back the option after it.
         "unzip -l -- -l a.zip", "unzip -l -- -lod /tmp/x a.zip",
     ),
-    "unzip -v": ("unzip -v -- -v a.zip",),
     "uniq": (
         "uniq -s 1* f", "uniq --skip-chars 1* f",
         "uniq - f", "uniq -- a b", "uniq -c - f", "uniq -f 1 a b", "uniq --skip-fields 1 a b", "uniq -cf1 a b",
@@ -23,7 +22,7 @@ _BY_PROGRAM = {
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
     "tee": ("tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json"),
     "cp": (
-        "cp a .g*/hooks/x", "cp a x/.gi?/config", "cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a",
+        "cp a .g*/hooks/x", "cp a x/.gi*/config", "cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a",
         "cp a b/.git/config", "cp --target-directory=.git a",
     ),
     "git symbolic-ref --short": ("git symbolic-ref --short HEAD refs/heads/x",),
@@ -62,8 +61,8 @@ _BY_PROGRAM = {
         "mypy --html-report d src", "mypy -c 'x = 1'", "mypy --install-types",
     ),
     "curl": (
-        "curl fil??///etc/passwd", "curl fil??/etc/passwd",
-        "curl fil?:///etc/passwd", "curl f*:///etc/passwd", "curl ftp.evil.example/x", "curl -H x* a.example",
+        "curl fil*///etc/passwd", "curl fil*/etc/passwd",
+        "curl fil*:///etc/passwd", "curl f*:///etc/passwd", "curl ftp.evil.example/x", "curl -H x* a.example",
         "curl --header=x* a.example",
         "curl 'f{i}le:///etc/passwd'", "curl 'fil[e-e]:///etc/passwd'", "curl '{file,x}:///etc/passwd'",
         "curl https://x.example 'FI{L}E:///etc/passwd'", "curl file:///etc/passwd", "curl gopher://x.example/1",
@@ -109,30 +108,6 @@ _BY_PROGRAM = {
         "go test -test.cpuprofile=f", "go test -args -x", "go test -vettool=evil", "go test -outputdir=/x",
     ),
     "go vet": ("go vet -vettool=./evil", "go vet --vettool ./evil"),
-    "rspec": ("rspec -r ./evil.rb", "rspec -I evil", "rspec --require ./evil", "rspec -o f", "rspec --options f"),
-    "phpunit": (
-        "phpunit --bootstrap evil.php", "phpunit --boot=evil.php", "phpunit -c evil.xml", "phpunit --log-junit f",
-        "phpunit -d auto_prepend_file=evil.php", "phpunit --prepend evil.php",
-    ),
-    "pandoc": (
-        "pandoc http?//evil.example/x", "pandoc -f rst a.txt", "pandoc a.tex", "pandoc --from=org+x a.md",
-        "pandoc -t ipynb a.md",
-        "pandoc --filter ./evil a.md", "pandoc --lua-filter=evil.lua a.md", "pandoc -F evil a.md", "pandoc -o f a.md",
-        "pandoc -t evil.lua a.md", "pandoc --to=evil.lua a.md", "pandoc -d defaults a.md", "pandoc -sF evil a.md",
-        "pandoc -t pdf a.md", "pandoc --to=pdf a.md", "pandoc --write pdf a.md", "pandoc -tpdf a.md",
-        "pandoc -t docx a.md", "pandoc -st chunkedhtml a.md",
-    ),
-    "exiftool": (
-        "exiftool e*", "exiftool d/e*", "exiftool 'evil|'", "exiftool https://evil.example/x",
-        "exiftool -if 'system(1)' a.jpg", "exiftool -p f a.jpg", "exiftool -config f a.jpg", "exiftool -Artist=x a.jpg",
-        "exiftool -@ f", "exiftool -w txt a.jpg",
-    ),
-    "dotnet build": (
-        "dotnet build --property:PreBuildEvent=evil", "dotnet build -p:PreBuildEvent=evil",
-        "dotnet build -flp:logfile=f", "dotnet build -fl",
-        "dotnet build /p:PreBuildEvent=evil", "dotnet build -o /x", "dotnet build @evil.rsp",
-    ),
-    "tcpdump": ("tcpdump -z evil -w f", "tcpdump -w f", "tcpdump -nw f", "tcpdump -F f"),
     "rename": ("rename 's/a/`evil`/' f",),
     "mlr": ("mlr put 'system(1)' f",),
     "fzf": ("fzf --bind 'start:execute(evil)'", "fzf --preview evil"),
@@ -142,7 +117,7 @@ _BY_PROGRAM = {
     ),
     "rg": ("rg --pre evil x", "rg --pre=evil x", "rg -nz x", "rg --hostname-bin=evil x", "rg KEY /", "rg KEY .."),
     "grep": (
-        "grep -r KEY .?/.?/.?", "grep -r KEY ..*/..*", "grep -r KEY /", "grep -rn KEY //", "grep -r KEY /.",
+        "grep -r KEY .*/.*/.*", "grep -r KEY ..*/..*", "grep -r KEY /", "grep -rn KEY //", "grep -r KEY /.",
         "grep -r KEY /usr/..", "grep -r KEY ../..",
     ),
     "diff": ("diff -r --from-file=/ x", "diff -r --to-file / x", "diff -r / x", "diff -l a b", "diff --pag a b"),
@@ -151,6 +126,20 @@ _BY_PROGRAM = {
         "find . -delete", "find . -exec evil '{}' +", "find . -fprintf f x", "find . -name x -delete", "find . -D exec",
         "find . -files0-from f", "find . -name -delete -delete",
     ),
+    # Words that some programs look at although they come after `--`, or that begin with a mark of theirs.
+    "lsof": ("lsof +D /", "lsof -D f", "lsof -- -D f"),
+    "dig": ("dig @evil.example x", "dig +trace x", "dig -f f", "dig -- x"),
+    "git log -1": ("git log -1 --stdin", "git log -1 -- -x", "git log -1 --since=x*"),
+    "tree -a": ("tree -a -- -o f", "tree -a -- -of"),
+    "npm ls": ("npm ls evil/x", "npm ls ../x", "npm ls --depth=x/y", "npm ls -- x"),
+    "gh run list": ("gh run list evil", "gh run list -Lx", "gh run list --jq 'env'"),
+    "mypy src": ("mypy src --python-version=../x", "mypy src -pevil", "mypy src -- x", "mypy src a*"),
+    "go env": ("go env -w X=y", "go env X=y", "go env /x"),
+    "ruff check .": ("ruff check . --config=x", "ruff check . --select 'a b'", "ruff check . --output-format=../x"),
+    "wc": ("wc < /etc/passwd", "wc < a*"),
+    "git cat-file --batch": ("git cat-file --batch < f",),
+    "ps aux": ("ps aux -t x", "ps aux -C e", "ps aux -U e", "ps aux --tty=e"),
+    "iconv": ("iconv -f ../x f", "iconv -t /x f", "iconv -o f x"),
     "tree": ("tree -o f", "tree -ao f", "tree -Lo 2 f", "tree -Po x f", "tree -R", "tree --output=f"),
     "ps": ("ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x"),
     "sed": (
@@ -160,19 +149,15 @@ _BY_PROGRAM = {
         "sed -l 'w f' p x", "sed --line-length='w f' p x",
     ),
     "file": ("file -C -m f", "file -z f", "file -bz f", "file --compile"),
-    "yq": (
-        "yq -n 'load_str(\"/pr\" + \"oc/1/environ\")'", "yq '.a |= load(\"x\")' f", "yq -i .a f", "yq -ri .a f",
-        "yq -s .a f",
-    ),
     # Git
     "git log": (
-        "git log --format=%G?", "git log --format=%GK", "git log --pretty=format:%h%G?", "git log --pretty=%+G?",
+        "git log '--format=%G?'", "git log --format=%GK", "git log '--pretty=format:%h%G?'", "git log '--pretty=%+G?'",
         "git log --show-signature", "git log --show-sig", "git log --output=f", "git log --outp=f",
         "git log --ext-diff",
         "git log --textconv", "git log --alternate-refs",
     ),
-    "git show": ("git show --format=%G?", "git show --output f", "git show --pretty='tformat:%G?'"),
-    "git shortlog": ("git shortlog --group=format:%G?", "git shortlog --format=%G?"),
+    "git show": ("git show '--format=%G?'", "git show --output f", "git show --pretty='tformat:%G?'"),
+    "git shortlog": ("git shortlog '--group=format:%G?'", "git shortlog '--format=%G?'"),
     "git tag": (
         "git tag -a -F /etc/passwd v1",
         "git tag -v v1", "git tag -s v1", "git tag --verify v1", "git tag -u k v1",
@@ -215,7 +200,7 @@ _BY_PROGRAM = {
         "pytest -p evil", "pytest -xp evil", "pytest -c evil", "pytest @evil", "pytest --rootd=/x",
         "pytest -W error::evil.E",
         "pytest --cov-report=html:x", "pytest --cov-report=xml:conftest.py", "pytest --debug", "pytest --pdb",
-        "pytest .?/evil", "pytest .*/evil", "pytest sub/.?/.?/evil",
+        "pytest .*/evil", "pytest sub/.*/.*/evil",
         "pytest --junit-xml=f", "pytest --pyargs evil", "pytest ../evil", "pytest --confcutdir=/x",
     ),
     "python -m pytest": (
@@ -230,24 +215,17 @@ _BY_PROGRAM = {
     "npm run build": (
         "npm run build --script-shell=evil", "npm run build -- --config evil.js", "npm run build -w ../x",
     ),
-    "npm audit": ("npm audit fi?", "npm audit f*", "npm audit fix", "npm audit fix --force"),
+    "npm audit": ("npm audit fi*", "npm audit f*", "npm audit fix", "npm audit fix --force"),
     "make -n": (
         "make -n SHELL=evil", "make -n -f evil.mk", "make -n --eval='$(shell evil)'", "make -n -C /tmp/evil",
         "make -n -nf x",
         "make -n -e", "make -n --file=x", "make -n /tmp/x", "make -n S*", "make -n '$(evil)'",
     ),
     "xz -l": ("xz -l -z f", "xz -l f -vz"),
-    "vitest": ("vitest -tc evil.ts", "vitest init browser", "vitest --config evil.ts"),
     "cargo --version": ("cargo --version run",),
     "docker top": ("docker top web auxe",),
     "docker inspect": ("docker inspect -H tcp://evil web",),
     "pip list": ("pip list -i https://evil.example", "pip list -f https://evil.example", "pip list --index-url=x"),
-    "svn list": ("svn list svn+ssh?//evil.example/x", "svn list svn+ssh://-oProxyCommand=evil/x"),
-    "jj show": ("jj show -rR evil",),
-    "hg log": (
-        "hg log -r \"outgoing('evil')\"", "hg log -T '{desc|revset}'", "hg log -T ./evil", "hg log \"set:revs('x')\"",
-    ),
-    "hg id": ("hg id evil", "hg id ssh://-oProxyCommand=evil/x", "hg id --config=a.b=c"),
     "docker ps": ("docker ps -H tcp://evil", "docker ps --host=tcp://evil", "docker ps --config d"),
     "kubectl get": (
         "kubectl get pods -s https://evil.example", "kubectl get pods -As https://evil.example", "kubectl get -f x",
@@ -258,15 +236,8 @@ _BY_PROGRAM = {
         "gh pr view https://evil.example/a/b/pull/1", "gh pr view -w", "gh pr view --web", "gh pr view -cw",
         "gh pr view -R evil.example/a/b",
     ),
-    "gh pr create --fill": ("gh pr create --fill --base=--output=f", "gh pr create --fill -B--output=f"),
-    "gh pr create": ("gh pr create -F /etc/passwd", "gh pr create --body-file f", "gh pr create -w", "gh pr create -e"),
     "aws s3 ls": ("aws s3 ls --endpoint-url http://evil.example", "aws s3 ls --query file:///etc/passwd"),
     "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x", "terraform fmt -list /etc"),
-    "ffprobe": (
-        "ffprobe tcp*.mp4",
-        "ffprobe https://evil.example/x", "ffprobe -i https://evil.example/x", "ffprobe -f lavfi -i x",
-        "ffprobe -o f a.mp4", "ffprobe -report a.mp4",
-    ),
     "awk": ("awk 'BEGIN{system(1)}'",),
     "make": ("make test",),
     "env": ("env ls",),
@@ -277,51 +248,33 @@ _BY_PROGRAM = {
     "dotenv": ("dotenv run evil",),
     "elvish": ("elvish evil",),
     "rvim": ("rvim x",),
-    "wrangler tail": ("wrangler tail -nc evil.toml",),
     "git log --oneline": ("git log --oneline --format=x*", "git log --oneline --pretty=format:%*"),
     # An unquoted wildcard in the value of an option becomes several words, and all but the first are operands.
     "touch": ("touch -r /etc/pass* f", "touch -d x* f"),
     # Programs that take `-tc x` for `-t` and `-c x`.
     "jest": ("jest -tc evil.config.js", "jest -wc evil.config.js", "jest -ivtc evil.config.js"),
-    "mocha": ("mocha -gr evil.js", "mocha -tr evil.js"),
-    # Names of files that are commands or addresses.
-    "soxi": ("soxi '|evil'", "soxi a.wav '|evil'"),
-    "ffprobe -i a.mp4": ("ffprobe -i a.mp4 https://evil.example/x", "ffprobe -i a.mp4 -i tcp:evil.example"),
-    "mediainfo": ("mediainfo https://evil.example/x", "mediainfo -- --LogFile=f a.mkv"),
     "npm view": (
         "npm view git+file:///tmp/evil", "npm view evil/x", "npm view x@github:evil/x", "npm view ./evil",
         "npm view @a/b@evil/x",
     ),
     "npm fund": ("npm fund evil",),
     "pnpm test": ("pnpm test '$(evil)'", "pnpm test -- '`evil`'"),
-    "ktlint": ("ktlint installGitPreCommitHook", "ktlint installGitPrePushHook", "ktlint generateEditorConfig"),
-    "terraform providers": ("terraform providers mirror x", "terraform providers lock"),
     "gh repo view": (
-        "gh repo view evil?example/a/b",
+        "gh repo view evil*example/a/b",
         "gh repo view evil.example/a/b", "gh repo view https://evil.example/a/b", "gh repo view git@evil.example:a/b",
         "gh repo view ssh:evil.example/a/b", "gh repo view HTTPS:evil.example/a/b",
-    ),
-    "helm show values": (
-        "helm show values https?//evil.example/x", "helm show values https://evil.example/x.tgz",
-        "helm show values oci://evil.example/x",
-    ),
-    # A connection string can name a library for the key, which is loaded.
-    "pg_isready": (
-        "pg_isready -d 'host=evil.example sslkey=/tmp/evil.so:x'", "pg_isready -d postgresql://evil.example/x",
-        "pg_isready '-dhost=evil.example sslkey=/tmp/evil.so:x'",
     ),
     # On some systems it runs the program that it is given.
     "arch": ("arch evil", "arch -x86_64 evil"),
     "getent": ("getent -s evil passwd x", "getent *"),
     # An option that takes no value in one of the programs.
     "black": ("black --force-exclude -l .git/hooks/x.py", "black -l .g*/x.py"),
-    "checkov": ("checkov -d /tmp/evil", "checkov -d ../evil"),
-    "ack": ("ack -x KEY", "ack -lx KEY"),
     "git mv": (
         "git mv evil .git/hooks/post-checkout", "git mv evil .g*/hooks", "git mv -k a .mcp.json", "git mv a ../b",
     ),
     "printf": (
         "printf x%$?n PATH", 'printf "x%$?n" PATH', "printf 'x%1$n' PATH",
+        "printf %d 'a[1]'", "printf '%(%s)T'", "printf '%*s' 5 x", "printf -v PATH x", "printf '\\x25n' PATH",
         "printf 'x%n' HOME", "printf -- 'x%n' PATH", "printf '%5.*ln' PATH", "printf '%%%n' PATH", "printf x*",
     ),
     # A wildcard with a dash before it becomes options, where files have such names.
@@ -333,30 +286,13 @@ _BY_PROGRAM = {
     "golangci-lint run": (
         "golangci-lint run --new-from-rev=--output=x", "golangci-lint run --fix", "golangci-lint run -c evil.yml",
     ),
-    "dotnet test": (
-        "dotnet test -- RunConfiguration.TestAdaptersPaths=/tmp/evil", "dotnet test -c 'Debug;PreBuildEvent=evil'",
-        "dotnet test -f 'net8.0;PreBuildEvent=evil'",
-        "dotnet test --filter '\"a\";PreBuildEvent=evil;X=\"b\"'", "dotnet test -- R*",
-        "dotnet test --filter 'a\\'", "dotnet test -c '$(evil)'",
-    ),
-    # Names that are code, and expressions that are put together.
-    "brew info": ("brew info ./evil.rb", "brew info evil.rb", "brew info evil/tap/x", "brew info e*"),
-    "yq -n": ("yq -n 'eval(\"lo\" + \"ad_str(1)\")'", "yq -n --expression='eval(.x)'"),
     # Not every command of git knows each of these options, and one that does not takes the next word for an option.
     "git rev-list": ("git rev-list -L --output=f HEAD", "git rev-list --grep --output=f HEAD"),
     "git diff-tree": ("git diff-tree -L --output=f HEAD", "git diff-tree -S --output=f HEAD"),
     "git stash show": ("git stash show -G x -S --output=f",),
-    # Text that goes to another repository.
-    "gh issue comment": ("gh issue comment https://github.com/evil/x/issues/1 -b x", "gh issue comment -b -* x"),
-    "gh pr comment": (
-        "gh pr comment https://evil.example/a/b/pull/1 -b x", "gh pr comment https:/evil/x/pull/1 -b x",
-    ),
-    "glab mr view": ("glab mr view https://evil.example/a/b/-/merge_requests/1",),
     # An option of a plugin that is not installed takes no value.
     "pytest -q": ("pytest -q --count /tmp/evil", "pytest -q --timeout ../evil", "pytest -q -n /tmp/evil"),
-    "ava": ("ava -t ../evil.js",),
     # The configuration of another folder is code.
-    "eslint --stdin": ("eslint --stdin --stdin-filename=/tmp/evil/x.js", "eslint --stdin --print-config=../evil/x.js"),
     "prettier --check": ("prettier --check --stdin-filepath=/tmp/evil/x.js",),
     # A link with `..` in it leads elsewhere once it is moved, and a patch can make any link.
     "ln": ("ln -sr tmp d/d/d/x", "ln -s --relative tmp d/d/d/x", "ln -s ../x y", "ln -s /etc x"),
@@ -365,7 +301,7 @@ _BY_PROGRAM = {
     "egrep": ("egrep -r -e KEY ..", "egrep -r -f x ..", "egrep -r KEY ..", "egrep -r ..*/..*"),
     "cat": (
         "cat < secret$?.txt", 'cat < "secret$?.txt"',
-        "cat .?/.?/.?/pro?/1/environ", "cat .*/.*/p*/1/environ", "cat ..*/..*/p*/1/environ", "cat /dev/core",
+        "cat .*/.*/.*/pro*/1/environ", "cat .*/.*/p*/1/environ", "cat ..*/..*/p*/1/environ", "cat /dev/core",
     ),
 }  # fmt: skip
 

@@ -12,33 +12,23 @@ from steersman.policy.shell.table import Entry, Option, read_entry
 
 _LIMITS = {
     "n": re.compile(r"[A-Za-z0-9_+,-]*"),
-    "f": re.compile(
-        r"text|json|jsonl|json2|colorized|parseable|parsable|msvs|github|standard|colored|auto|sarif|csv|xml|yaml|"
-        r"screen|txt|table|simple|progress|quiet|clang|raw|tty"
-    ),
-    "e": re.compile(r"stylish|json"),
     "t": re.compile(r"term|term-missing"),
     "r": re.compile(r"[A-Za-z0-9_@][A-Za-z0-9_@{}./:~^-]*"),
-    "d": re.compile(r"0[xX][0-9A-Fa-f]+|[0-9]*"),
+    "d": re.compile(r"0[xX][0-9A-Fa-f]+|[0-9][0-9,]*|"),
     # cargo clippy joins its arguments with a text in capitals, and what follows that is another argument.
     "l": re.compile(r"[a-z][a-z0-9_:,-]*"),
-    # For other formats pandoc runs a program or fetches images.
-    "x": re.compile(
-        r"(?:markdown(?:_[a-z]+)?|gfm|commonmark(?:_x)?|html[45]?|plain|rst|org|json|native|asciidoc|latex|man|ms|textile|"
-        r"mediawiki|dokuwiki|jira|docbook[45]?|jats|texinfo|typst|opml|tei|muse|haddock|bibtex|csljson)"
-        r"(?:[+-][a-z_]+)*"
-    ),
     "u": re.compile(r"no:[A-Za-z0-9_.-]+"),
-    "p": re.compile(r"[^;,\"%$\\]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
-# What older shells expand to `..`, such as `.?`; newer ones leave it out.
-_BACK = re.compile(r"\.(?:\.?\*+|\?\**|\[.*)", re.DOTALL)
-_BLANK = re.compile(r"\s")
+# What may stand in the place of a value or an operand of a program that is known only from its manual.
+_EXACT_VALUE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.,-]*")
+_EXACT_OPERAND = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./-]*")
+_BACK = re.compile(r"\.\.?\*+")  # older shells expand `.*` to `..` as well
 _TARGET = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
-# `.g*` may become `.git`, and older shells expand `.?` to `..`.
-_HIDDEN = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
-_LIMITED = frozenset(("none", "inside", "write", "target"))
+_HIDDEN = re.compile(r"(?:^|/)\.[^/]*\*")  # `.g*` may become `.git`
+# To these, a word with `@` or `+` in front is a text, a revision or a format. To others it may be a file with more
+# arguments, a server or an option.
+_TEXTS = frozenset(("git", "rg", "fd", "fdfind", "date"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
 # Files that later change what a program or this one does.
@@ -87,7 +77,7 @@ class _Reader:
             self.place += 1
             if "free" in flags or word.text == "-" or not word.text.startswith("-"):
                 self.found.operands.append(word)
-            elif word.text == "--" and "words" not in flags:
+            elif word.text == "--" and "words" not in flags and ("exact" not in flags or self.entry.after):
                 self._read_rest()
             elif self.found.operands and self.entry.operands.isdecimal():
                 # Some programs take every word after the first operand for an operand, and write to it.
@@ -113,8 +103,8 @@ class _Reader:
             raise NeedsApproval(f"what follows `--` in {self.entry.key!r} is for another program")
         if not after:
             dashed = [word.text for word in rest if word.text.startswith("-") and word.text != "-"]
-            if dashed and self.entry.operands in _LIMITED:
-                # Some programs look for a few of their options among all words: `pytest -- -pname`.
+            if dashed and "plain" not in self.entry.flags:
+                # Some programs look for options among all words: `pytest -- -pname`, `unzip -l -- -lod`.
                 raise NeedsApproval(f"{dashed[0]!r:.200} after `--` could be an option all the same")
             self.found.operands += rest
             return
@@ -137,10 +127,8 @@ class _Reader:
             option = self._get_option(name, text)
             if equals and (not option.arity or self._takes_next_word()):
                 raise NeedsApproval(f"the option {name!r} takes no value in the same word, got {text!r:.200}")
-            flags = self.entry.flags
-            if word.wild >= 0 and "plain" not in flags and (self.entry.check or option.limit or "split" in flags):
-                # The name of a file may end the value early, and what follows is not looked at.
-                raise NeedsApproval(f"{text!r:.200} could become another value")
+            if word.wild >= 0 and "plain" not in self.entry.flags:
+                raise NeedsApproval(f"{text!r:.200} could become another value, or several words")
             self._take_value(name, option, Word(value, -1, word.quoted) if equals else None)
             return
         for place, letter in enumerate(text[1:], 2):
@@ -148,8 +136,7 @@ class _Reader:
             option = self._get_option(name, text)
             if option.arity:
                 attached = text[place:]
-                if attached and option.limit == "p":
-                    # The program hands what it does not know to another one: `dotnet build -flp:logfile=f`.
+                if attached and "exact" in self.entry.flags and not attached.isdecimal():
                     raise NeedsApproval(f"{text!r:.200} could be another option")
                 self._take_value(name, option, Word(attached, -1, word.quoted) if attached else None)
                 return
@@ -190,41 +177,43 @@ class _Reader:
         if self.entry.operands in ("inside", "write") and not option.dashed:
             # An option of a plugin that is not installed takes no value, and this is an operand.
             self._check_place(value)
-        if value.wild < 0 or "plain" in self.entry.flags:
-            return
-        if value.wild == 0 or value.text.startswith("-"):
-            # `-name -*` becomes `-name -a -exec`, where files have such names.
-            raise NeedsApproval(f"{value.text!r:.200} could become an option")
-        if self.entry.operands != "any" or self.entry.check:
-            # A wildcard becomes several words, and all but the first are operands that were not looked at.
+        if value.wild >= 0 and "plain" not in self.entry.flags:
+            # `-name -*` becomes `-name -a -exec`, where files have such names, and `uniq -f 1*` two operands.
             raise NeedsApproval(f"{value.text!r:.200} after {name!r} could become several words")
 
-    def _check_blanks(self, word: Word) -> None:
-        if "split" in self.entry.flags and (word.wild >= 0 or _BLANK.search(word.text)):
-            raise NeedsApproval(f"{word.text!r:.200} could become several words")
+    def _check_mark(self, word: Word) -> None:
+        """Check that a word is no file with more arguments, no server and no option with a plus."""
+        if word.text.startswith(("@", "+")) and "plain" not in self.entry.flags and not self._takes_texts():
+            raise NeedsApproval(f"{word.text!r:.200} may name a file with more arguments, or be an option")
+
+    def _takes_texts(self) -> bool:
+        return self.entry.key.partition(" ")[0] in _TEXTS
 
     def _check_value(self, name: str, option: Option, value: Word) -> None:
-        self._check_blanks(value)
-        if "at" in self.entry.flags and value.text.startswith("@"):
-            raise NeedsApproval(f"{value.text!r:.200} names a file with more arguments")
-        if option.limit == "i" and is_outside(value.text):
+        if not option.dashed:
+            self._check_mark(value)
+        if (option.limit == "i" or "exact" in self.entry.flags) and is_outside(value.text):
             raise NeedsApproval(f"{value.text!r:.200} is outside the folder")
         limit = _LIMITS.get(option.limit)
+        if limit is None and "exact" in self.entry.flags:
+            limit = _EXACT_OPERAND if option.limit == "i" else _EXACT_VALUE
         if limit is not None and not limit.fullmatch(value.text):
             raise NeedsApproval(f"the value {value.text!r:.200} of {name!r} is not among those known to be harmless")
 
     def _check_operand(self, word: Word) -> None:
         text, flags, kind = word.text, self.entry.flags, self.entry.operands
-        self._check_blanks(word)
+        self._check_mark(word)
+        if "exact" in flags and (word.wild >= 0 or is_outside(text) or not _EXACT_OPERAND.fullmatch(text)):
+            raise NeedsApproval(f"{text!r:.200} is not a plain name or a path inside the folder")
         if word.wild >= 0 and "//" in text[word.wild :] and "plain" not in flags:
             # `http?//x` becomes `http://x` where the folder `http:` exists.
             raise NeedsApproval(f"{text!r:.200} could become an address")
         if word.wild == 0 and "plain" not in flags:
             raise NeedsApproval(f"{text!r:.200} could become an option")
-        if "at" in flags and text.startswith("@"):
-            raise NeedsApproval(f"{text!r:.200} names a file with more arguments")
         if "deep" in flags and _is_above(text, wild=word.wild >= 0):
             raise NeedsApproval(f"below {text!r:.200} may be what other processes know")
+        if kind == "names" and not _EXACT_VALUE.fullmatch(text):
+            raise NeedsApproval(f"{text!r:.200} is not a plain name")
         if kind in ("inside", "write", "target"):
             self._check_place(word)
         if kind == "target" and (word.wild >= 0 or not _TARGET.fullmatch(text)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold_lookalikes
@@ -17,17 +17,15 @@ from steersman.policy.shell.prefix_rules import (
 )
 from steersman.policy.shell.programs import explain_runner, takes_commands
 from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possible_commands, parse_command
+from steersman.policy.shell.table import Entry, find_entry
 
 _BLANKS = " \t\n"  # to a shell, any other white space is part of a word
 _MANY = 50
 _SHORTEST = 3  # letters that may stand for a longer name
 _BEFORE = r"(?<![a-z0-9_-])"
 _AFTER = r"(?![a-z0-9_-])"
-# What these letters mean to most programs that know both.
-_LONG_NAMES = {
-    "a": "--all", "d": "--delete", "f": "--force", "p": "--patch", "r": "--recursive", "s": "--signoff",
-    "u": "--set-upstream",
-}  # fmt: skip
+# What these letters mean to programs that know both.
+_LONG_NAMES = {"a": "--all", "m": "--message", "q": "--quiet", "u": "--set-upstream", "v": "--verbose"}
 _BETWEEN = re.compile(r"[|&;<>()]+")
 _STAR = "a wildcard may stand only at the end, after the words the command begins with"
 
@@ -157,9 +155,7 @@ class ForbiddenCommand:
             words = [self._complete(word) for word in part.words]
             if words != [word.text for word in part.words] and self._is_among(words):
                 return True
-            if self._is_among([*words, *_name_otherwise(words)]):
-                return True
-            if explain_unsafe_arguments(part.words) is not None and self._is_among(words, strictly=False):
+            if self._may_have_options(part.words, words):
                 return True
         return False
 
@@ -173,15 +169,27 @@ class ForbiddenCommand:
             return word.text
         return next((wanted for wanted in self.words[1:] if wanted.startswith(text)), word.text)
 
-    def _is_among(self, words: Sequence[str], *, strictly: bool = True) -> bool:
+    def _may_have_options(self, given: Sequence[Word], words: Sequence[str]) -> bool:
+        """Whether it is the command but for its options, and each of those may be one of the command's by another name.
+
+        For every option that is not known to be a different one the answer is yes.
+        """
+        options = [name for word in self.words[1:] if word.startswith("-") for name in _split_option(word)]
+        plain = replace(self, words=tuple([word for word in self.words if not word.startswith("-")]))
+        if not options or not plain._is_among(words):
+            return False
+        entry = find_entry([word.text for word in given])
+        return all(any(_may_be(word, option, entry) for word in given[1:]) for option in options)
+
+    def _is_among(self, words: Sequence[str]) -> bool:
         """Whether the words are the command; after a program that runs others, whether it begins at any word."""
         words = [fold_lookalikes(word) for word in words]
         starts = range(len(words) if _runs_others(words[0]) else 1)
         places = [start for start in starts if words[start].rpartition("/")[2].startswith(self.words[0])]
         # No real command looks like this, and checking every position would take long.
-        return len(places) > _MANY or any(self._begins_at(words, start, strictly=strictly) for start in places)
+        return len(places) > _MANY or any(self._begins_at(words, start) for start in places)
 
-    def _begins_at(self, words: Sequence[str], start: int, *, strictly: bool) -> bool:
+    def _begins_at(self, words: Sequence[str], start: int) -> bool:
         wanted, *others = self.words
         name = words[start].rpartition("/")[2]
         if name == wanted or (self.open and not others):
@@ -192,7 +200,7 @@ class ForbiddenCommand:
             return False
         options = [word for word in others if word.startswith("-")]
         operands = [word for word in others if not word.startswith("-")]
-        return _has_options(options, rest, strictly=strictly) and self._has_operands(operands, rest)
+        return _has_options(options, rest) and self._has_operands(operands, rest)
 
     def _has_operands(self, operands: Sequence[str], words: Sequence[str]) -> bool:
         """Whether the words come in this order, with only options and their values between them."""
@@ -277,30 +285,53 @@ def _find_options(words: Sequence[Word]) -> str:
     return " " + " ".join([word.text for word in words[first:]])
 
 
-def _has_options(options: Sequence[str], words: Sequence[str], *, strictly: bool) -> bool:
-    """Whether the options are there; if not `strictly`, `-f` and a long name with the same first letter are one."""
+def _has_options(options: Sequence[str], words: Sequence[str]) -> bool:
     letters = set("".join([word[1:] for word in words if word.startswith("-") and not word.startswith("--")]))
-    initials = set[str]() if strictly else {word[2:3] for word in words if word.startswith("--")}
     for option in options:
         if option.startswith("--"):
-            if not any(_is_option(word, option) for word in words) and (strictly or option[2:3] not in letters):
+            if not any(_is_option(word, option) for word in words):
                 return False
-        elif not (letters | initials).issuperset(option[1:]) and option not in words:
+        elif not letters.issuperset(option[1:]) and option not in words:
             return False
     return True
-
-
-def _name_otherwise(words: Sequence[str]) -> list[str]:
-    """Name the options of a command otherwise: `-f` for `--force`, and the other way round."""
-    given = [fold_lookalikes(word).partition("=")[0] for word in words[1:] if word.startswith("-")]
-    letters = {letter for word in given if not word.startswith("--") for letter in word[1:]}
-    return [
-        long if letter in letters else f"-{letter}"
-        for letter, long in _LONG_NAMES.items()
-        if letter in letters or long in given
-    ]
 
 
 def _is_option(word: str, option: str) -> bool:
     name = word.partition("=")[0]
     return name == option or (len(name) > 3 and name.startswith("--") and option.startswith(name))
+
+
+def _split_option(text: str) -> list[str]:
+    """Split an option into its names: a long one, or one for each letter."""
+    name = text.partition("=")[0]
+    return [name] if name.startswith("--") else [f"-{letter}" for letter in name[1:]]
+
+
+def _may_be(word: Word, option: str, entry: Entry | None) -> bool:
+    """Whether a word of a command may be an option by another name, or do the same as `+branch` does."""
+    if word.wild == 0 or (len(word.text) > 1 and word.text[0] in "+:"):
+        return True
+    if not word.text.startswith("-") or word.text in ("-", "--"):
+        return False
+    return word.wild >= 0 or any(_may_be_same(name, option, entry) for name in _split_option(word.text))
+
+
+def _may_be_same(given: str, option: str, entry: Entry | None) -> bool:
+    name = fold_lookalikes(given)
+    if name.startswith("--") and option.startswith("--"):
+        return name.startswith(option) or option.startswith(name)
+    if not name.startswith("--") and not option.startswith("--"):
+        return name == option
+    letter, long = (name, option) if option.startswith("--") else (option, name)
+    return not letter[1].isdigit() and not _are_different(letter, long, entry)
+
+
+def _are_different(letter: str, long: str, entry: Entry | None) -> bool:
+    """Whether a table tells that a letter is not short for a long name: only one takes a value, or is harmless."""
+    if entry is None or long not in entry.options:
+        return False
+    usual, full = _LONG_NAMES.get(letter[1]), entry.options[long]
+    if usual != long and usual in entry.options and letter in entry.options:
+        return True
+    found = [entry.options[name] for name in (letter, letter.upper()) if name in entry.options]
+    return bool(found) and all((one.harmless, one.arity) != (full.harmless, full.arity) for one in found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 
 from steersman.policy.shell.arguments import NeedsApproval, is_outside, read_arguments
 from steersman.policy.shell.checks import CHECKS
@@ -13,9 +14,9 @@ from steersman.policy.shell.table import find_entry, find_program
 
 _PROCESSES = re.compile(r"(?:^|/)proc(?:/|$)")
 _ROOT = re.compile(r"(?:^|(?<=[=@:,]))/")
-_WILD = re.compile(r"[*?\[]")
 _DESCRIPTOR = re.compile(r"std(in|out|err)|fd(/[0-9]+)?")
 _MANY = 20
+_READERS = frozenset(("sort", "uniq"))  # what they read from a file is text to them
 
 
 def explain_unsafe_prefix(words: Sequence[str]) -> str | None:
@@ -62,6 +63,8 @@ def explain_unsafe_arguments(words: Sequence[Word]) -> str | None:
     for word in words[1:]:
         if _reaches_processes(word):
             return f"{word.text!r} may hold what other processes know"
+        if word.wild >= 0 and "$?" in word.text and words[0].text != "echo":
+            return f"the exit status in {word.text!r:.200} is not understood here"
     entry = find_entry([word.text for word in words])
     if entry is None:
         return _explain_runner(words[0].text) or _find_unsafe_word(words[1:])
@@ -74,7 +77,8 @@ def explain_unsafe_arguments(words: Sequence[Word]) -> str | None:
 
 def explain_unsafe_inputs(words: Sequence[Word], paths: Sequence[str]) -> str | None:
     """Explain why a command must not read these files as its input; `None` for files of the folder."""
-    if paths and find_entry([word.text for word in words]) is None:
+    entry = find_entry([word.text for word in words])
+    if paths and (entry is None or not ("plain" in entry.flags or entry.key in _READERS)):
         return f"it reads {paths[0]!r:.200}, and what {words[0].text!r} does with it is not known"
     wrong = [path for path in paths if is_outside(path) or _reaches_processes(Word(path))]
     return f"it reads {wrong[0]!r:.200}, which is outside the folder" if wrong else None
@@ -130,7 +134,7 @@ def _find_paths(text: str) -> Iterator[str]:
 def _leads_to_proc(path: str, *, wild: bool) -> bool:
     steps = [step for step in path.split("/") if step not in ("", ".")]
     if wild:
-        # Older shells expand `.?` to `..` as well.
+        # Older shells expand `.*` to `..` as well.
         steps = [".." if step.startswith(".") and _could_be(step, "..") else step for step in steps]
     back = ".." in steps
     if not steps:
@@ -145,14 +149,14 @@ def _leads_to_proc(path: str, *, wild: bool) -> bool:
 
 def _could_lead_to_proc(steps: Sequence[str], *, absolute: bool, back: bool) -> bool:
     """Whether a path with wildcards may lead to /proc."""
-    wild = [place for place, step in enumerate(steps) if _WILD.search(step)]
+    wild = [place for place, step in enumerate(steps) if "*" in step]
     first = steps[0] if 0 in wild else ""
     if absolute:
         unsure = (
             _could_be(first, "proc") or _could_be(first, "dev") or (steps[0] == "dev" and 1 in wild and len(steps) > 2)
         )
     else:
-        unsure = len(steps) > 1 and first.strip("*?") != "" and _could_be(first, "proc")
+        unsure = len(steps) > 1 and first.strip("*") != "" and _could_be(first, "proc")
     if unsure or not back:
         return unsure
     last = len(steps) - 1 - [*reversed(steps)].index("..")
@@ -160,9 +164,4 @@ def _could_lead_to_proc(steps: Sequence[str], *, absolute: bool, back: bool) -> 
 
 
 def _could_be(step: str, name: str) -> bool:
-    """Whether a name with wildcards may match `name`; a bracket expression may match anything."""
-    shape = re.sub(r"\*+", "*", re.sub(r"\[.*", "*", step, flags=re.DOTALL))
-    if len(shape.replace("*", "")) > len(name):
-        return False
-    pattern = re.escape(shape).replace(r"\*", ".*").replace(r"\?", ".")
-    return bool(step) and re.fullmatch(pattern, name) is not None
+    return bool(step) and fnmatchcase(name, step)

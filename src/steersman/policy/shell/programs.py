@@ -61,6 +61,13 @@ RUNNERS: dict[str, str] = {
         "writes files that its arguments name": """
             wget ffmpeg convert magick mogrify composite montage identify sox pg_dump pg_dumpall pg_restore mysqldump
             mongodump mongorestore pdftotext sponge""",
+        "has options that run programs or write files": """
+            7za ack actionlint ag ava az bandit biome checkov clang-format clang-tidy codespell cppcheck doctl dotnet
+            exiftool ffprobe fly flyctl gcloud getconf glab gofumpt goimports gsutil hadolint heroku hg jj ktlint
+            markdownlint mediainfo mocha netlify nslookup oxlint pandoc pdfinfo pg_isready phpstan phpunit pipdeptree
+            playwright psalm pydocstyle pyrefly radon rspec rubocop rustfmt rustup shasum soxi staticcheck stylelint
+            supabase svn swiftlint tcpdump tflint ty typos vercel vitest vulture wrangler yamllint yq zipinfo zstd
+            zstdcat""",
     }.items()
     for name in names.split()
 }  # fmt: skip
@@ -95,7 +102,6 @@ SUBCOMMANDS: dict[str, frozenset[str]] = {
     "yarn": split_words(_NPM),
     "cargo": split_words("run install bench fix publish package new init add"),
     "go": split_words("run generate tool install get env fix mod work"),
-    "dotnet": split_words("run exec tool script new add"),
     "docker": split_words(_CONTAINER),
     "podman": split_words(_CONTAINER),
     "kubectl": split_words(
@@ -104,9 +110,6 @@ SUBCOMMANDS: dict[str, frozenset[str]] = {
     "gh": split_words("api alias extension codespace config auth browse"),
     "ip": split_words("netns vrf"),
     "systemctl": split_words("edit link enable"),
-    "hg": split_words("config serve extdiff histedit archive init clone debugshell"),
-    "jj": split_words("config util run fix git"),
-    "svn": split_words("checkout co export update up switch relocate"),
 }
 """Subcommands that can run other commands, or change what later commands do."""
 

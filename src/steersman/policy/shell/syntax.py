@@ -19,16 +19,15 @@ _NOWHERE = "/dev/null"
 _COMMAND = re.compile(r"[A-Za-z0-9_./+-]+")
 # Variables before a command that change how its output looks, and no more.
 _VARIABLE = re.compile(
-    r"(?:CI|NO_COLOR|(?:FORCE|CLI)_?COLOR|CLICOLOR_FORCE|PYTHONDONTWRITEBYTECODE|PYTHONUNBUFFERED|RUST_BACKTRACE|"
-    r"GIT_TERMINAL_PROMPT|COLUMNS|LINES)=(?:[0-9]*|true|false|full)|"
-    r"NODE_ENV=(?:test|development|production)|TERM=(?:dumb|xterm|xterm-256color)|TZ=UTC|(?:GIT_|GH_)?PAGER=(?:cat)?|"
-    r"(?:LANG|LC_[A-Z]+)=(?:C|POSIX|C\.UTF-8|en_US\.UTF-8)"
+    r"(?:CI|NO_COLOR|FORCE_COLOR|PYTHONDONTWRITEBYTECODE)=(?:[01]|true|false)|"
+    r"NODE_ENV=(?:test|development|production)|(?:GIT_|GH_)?PAGER=cat|(?:LANG|LC_ALL)=(?:C|C\.UTF-8)"
 )
+_REDIRECTIONS = frozenset((">", "1>", "2>", ">>", "1>>", "2>>", "<", ">&1", ">&2", "1>&2", "2>&1"))
 
 # All tokens of a command, in the order in which they are tried. What no line matches is not understood:
 # `$` (but for `$?`, a number), backticks, most backslashes, parentheses, braces (but for `HEAD@{1}`), `!`, heredocs,
-# comments, `~` and `#` and `=` at the start of a word. To some shells, `&>` ends a command, and what comes after the
-# file is another one. In some character sets, `|` after a character beyond ASCII is its second half.
+# comments, `?`, `[` and characters beyond ASCII without quotes, `~` and `=` at the start of a word. To some shells,
+# `&>` ends a command, and what comes after the file is another one.
 _TOKEN = re.compile(
     r"""
     (?P<blank>    [ \t]+ )
@@ -41,27 +40,26 @@ _TOKEN = re.compile(
   | (?P<pipe>     \| )
   | (?P<single>   '[^'\n]*' )
   | (?P<double>   "(?:[^"\\$`!\n]|\$\?|\\[^"\\$`!\n])*" )
-  | (?P<escaped>  \\[()!*?.] )
+  | (?P<escaped>  \\[()!*.] )
   | (?P<status>   \$\? )
-  | (?P<tilde>    (?<=[A-Za-z0-9_\-./^@+%,])[~\#] )
+  | (?P<tilde>    (?<=[A-Za-z0-9_\-./^@+%,])~ )
   | (?P<braced>   (?<=@)\{[A-Za-z0-9-]+\} )
-  | (?P<bare>     [A-Za-z0-9_\-./:,+%@]+|[^\x00-\x7f](?!\|) )
+  | (?P<bare>     [A-Za-z0-9_\-./:,+%@]+ )
   | (?P<inner>    [=^] )
-  | (?P<glob>     [*?\[\]] )
+  | (?P<glob>     \* )
     """,
     re.VERBOSE,
 )
 
 
 _IN_WORDS = frozenset(("single", "double", "escaped", "status", "tilde", "braced", "bare", "inner", "glob"))
-_BLANK_BYTES = frozenset((0x85, 0xA0))  # some shells take these bytes for blanks, also inside a character
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
     """A word as the program gets it, but for what the shell still expands.
 
-    `wild` is the position of the first of that: an unquoted wildcard or `$?`, -1 for none.
+    `wild` is the position of the first of that: an unquoted `*` or `$?`, -1 for none.
     """
 
     text: str
@@ -167,8 +165,6 @@ class _StrictParser:
         elif kind == "escaped":
             self.quoted = True
             text = text[1:]
-        elif kind == "bare" and not text.isascii() and not _BLANK_BYTES.isdisjoint(text.encode()):
-            raise _NotUnderstood(f"{text!r} without quotes is not understood")
         elif kind == "inner" and not self.pieces:
             raise _NotUnderstood(f"{text!r} at the start of a word is not understood")
         elif kind in ("glob", "status") and self.wild < 0:
@@ -180,7 +176,7 @@ class _StrictParser:
         if kind == "blank":
             return
         if kind in ("dup", "silence", "redirect"):
-            if not self.words or self.into or text[1:2].isdigit():
+            if not self.words or self.into or (kind != "silence" and text.strip() not in _REDIRECTIONS):
                 raise _NotUnderstood(f"the redirection {text.strip()!r} is not understood here")
             self.into = text.strip() if kind == "redirect" else ""
             return
@@ -197,7 +193,7 @@ class _StrictParser:
         word = Word("".join(self.pieces), self.wild, self.quoted)
         self.pieces, self.size, self.wild, self.quoted = [], 0, -1, False
         if self.into:
-            plain = self.into in ("<", "0<") and word.wild < 0
+            plain = self.into == "<" and word.wild < 0
             self.into = ""
             if word.text != _NOWHERE:
                 (self.inputs if plain else self.files).append(word.text)

@@ -8,18 +8,18 @@ A table is a text. An entry begins with the commands it is about, separated by c
     equals     such a word may have its value behind `=`; other programs take the next word for the value all the same
     double     such a word may have two dashes as well
     deep       the program reads the files below its operands
-    at         `@name` is a file with more arguments, for the program or for one behind it
-    split      a program behind it splits its arguments at blanks
-    operands=  any (the default), none, inside (the workspace), write (files of the workspace that it may write), target
-               (of a makefile), or the number of operands after which the next one is written to
+    exact      known from its manual only: values are plain names or numbers, operands plain names or paths inside the
+               workspace, with no wildcard, no `--`, and no value behind a letter but a number
+    operands=  any (the default), none, names (plain, with no slash), inside (the workspace), write (files of the
+               workspace that it may write), target (of a makefile), or the number of operands after which the next one
+               is written to
     after=     who reads the words after `--`: another entry, or `ask` where that is not known
     check=     a function of `policy.shell.checks` that looks at all arguments
 
 Indented lines have its options: `-abc` are three, `-n:` and `--name=` take a value, `-n?` and `--name?` may have one in
 the same word. Written twice (`-n::`, `--name==`) the value may begin with a dash. A letter after that limits the value:
-`n` a plain name, `f` a format, `e` a format of eslint, `t` a report on the terminal, `i` a path inside the workspace,
-`o` owner/repository, `p` a text that sets no property of a build, `r` a revision, `s` never in the same word, `d` a
-number, `l` names of lints, `x` a format of pandoc that is text, `u` a plugin that is not to be used. `-#` is every
+`n` a plain name, `t` a report on the terminal, `i` a path inside the workspace, `o` owner/repository, `r` a revision,
+`s` never in the same word, `d` a number, `l` names of lints, `u` a plugin that is not to be used. `-#` is every
 digit, and `@name` includes a group. Lines with `!` have the options that need approval.
 """
 
@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 _TABLES = ("text", "system", "git", "code", "packages", "cloud")
-_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([nfeioprstdlxu])?")
+_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([niorstdlu])?")
 _CLUSTER = re.compile(r"-[A-Za-z0-9.#]{2,}")
 _VERSION = re.compile(r"[-0-9.]+$")
 # Other programs may have a digit that is no version: `id3` is not `id`.

@@ -1,4 +1,4 @@
-"""Git and other version control, by subcommand."""
+"""Git, by subcommand."""
 
 TABLE = """
 @diff
@@ -22,7 +22,7 @@ TABLE = """
   --committer= --grep-reflog= --grep= --all-match --invert-grep --regexp-ignore-case --basic-regexp
   --extended-regexp --fixed-strings --perl-regexp --remove-empty --merges --no-merges --min-parents= --max-parents=
   --no-min-parents --no-max-parents --first-parent --exclude-first-parent-only --not --all --branches? --tags?
-  --remotes? --glob= --exclude= --exclude-hidden= --reflog --single-worktree --ignore-missing --bisect --stdin
+  --remotes? --glob= --exclude= --exclude-hidden= --reflog --single-worktree --ignore-missing --bisect
   --cherry-mark --cherry-pick --left-only --right-only --cherry --walk-reflogs --merge --boundary
   --simplify-by-decoration --show-pulls --full-history --dense --sparse --simplify-merges --ancestry-path?
   --date-order --author-date-order --topo-order --reverse --no-walk? --do-walk --pretty? --format= --abbrev-commit
@@ -32,7 +32,7 @@ TABLE = """
   --decorate-refs-exclude= --clear-decorations --source --mailmap --no-mailmap --use-mailmap --no-use-mailmap
   --full-diff --log-size --follow --remerge-diff --no-diff-merges --diff-merges= --dd --root --combined-all-paths
   --end-of-options
-  ! --show-signature --no-show-signature --alternate-refs
+  ! --show-signature --no-show-signature --alternate-refs --stdin
 
 @list
   --contains= --no-contains= --merged= --no-merged= --points-at= --sort= --format= --color? --no-color --column?
@@ -122,8 +122,8 @@ git fetch | check=remote
   ! --submodule-prefix= --server-option= --upload-pack= --multiple --stdin --filter= --prefetch --negotiate-only
   ! --set-upstream --update-shallow
 git pull | check=remote
-  -46aptqvkn -r? -j: -X: --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
-  --quiet --tags --no-tags --verbose --rebase? --no-rebase --ff --no-ff --ff-only --commit --no-commit --stat
+  -46aptqvkn -r -j: -X: --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
+  --quiet --tags --no-tags --verbose --rebase --no-rebase --ff --no-ff --ff-only --commit --no-commit --stat
   --no-stat --summary --no-summary --squash --no-squash --log? --no-log --autostash --no-autostash --no-edit
   --signoff --no-signoff --no-gpg-sign --no-verify-signatures --strategy-option= --no-recurse-submodules
   --cleanup= --keep --compact-summary
@@ -197,16 +197,4 @@ git config list
   --regexp --value= --fixed-value --includes --no-includes --bool --int --path
 git worktree list, git notes show, git notes list, git bisect log
   -vz --verbose --porcelain
-
-hg id | operands=none check=hg
-  -nibtB -r: --rev=
-hg status, hg log, hg diff, hg branch, hg branches, hg summary, hg heads, hg annotate,
-hg files | operands=inside check=hg
-  -maniAqvpgwbBGt -r: -l: -d: -u: -k: -X: -I: -c: -T: --all --modified --added --removed --clean --unknown --rev=
-  --limit= --date= --user= --keyword= --git --stat --patch --graph --template= --quiet --verbose --color=
-jj log, jj status, jj st, jj diff, jj show | operands=inside
-  -sp -r:s -n:s --revisions= --limit= --no-graph --summary --stat --git --color= --no-pager --patch --types --name-only
-svn status, svn log, svn info, svn diff, svn list, svn cat | operands=inside
-  -quv -r: -l: -c: --quiet --verbose --show-updates --revision= --limit= --stop-on-copy --xml --depth= --summarize
-  --non-interactive
 """

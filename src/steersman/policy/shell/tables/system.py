@@ -2,10 +2,10 @@
 
 TABLE = """
 ps | check=ps
-  -AaedNcfFjlMPyHwLmTVZ -C: -G: -g: -p: -q: -s: -t: -U: -u: -O: -o: -n:
-  --deselect --Group= --group= --pid= --ppid= --quick-pid= --sid= --tty= --User= --user= --context --format= --cols=
-  --columns= --cumulative --forest --no-headers --no-heading --headers --heading --lines= --rows= --sort= --width=
+  -AaedNcfFjlMPyHwLmTVZ -p:d -q:d -O: -o: --deselect --pid=d --ppid=d --quick-pid=d --context --format= --cols=d
+  --columns=d --cumulative --forest --no-headers --no-heading --headers --heading --lines=d --rows=d --sort= --width=d
   --info --help? --version
+  ! -C: -G: -g: -s: -t: -U: -u: -n: --Group= --group= --sid= --tty= --User= --user=
 
 pgrep
   -acflnoivwx -d: -G: -g: -P: -s: -t: -u: -U: --count --full --ignore-case --list-name --list-full --newest --oldest
@@ -20,7 +20,7 @@ hostname | operands=none
   -afAdiIsyV --alias --all-fqdns --all-ip-addresses --domain --fqdn --long --ip-address --short --help --version
   ! -F: -b --file= --boot
 
-id, uname, uptime, free, lscpu, lsblk, locale, getconf, w, who | plain
+id, uname, uptime, free, lscpu, lsblk, locale, w, who | plain
   -amnpvsrioGguzZhkbtwdPlLJSyVA -o: -s: -c: -e: --all --human --si --kilo --mega --giga --wide --total --json --pretty
   --since --group --groups --name --user --real --zero --kernel-name --nodename --kernel-release --kernel-version
   --machine --processor --hardware-platform --operating-system --output= --extended? --parse? --paths --fs --list
@@ -32,50 +32,30 @@ which, whereis, type, command -v | plain
 printenv | plain
   -0 --null --help --version
 
-getent
-dig, nslookup, host
-  -46auvx -t: -p: -c: -q: -W: -R: -N: -4 -6
-
-ping | operands=1
-  -46aAnqvDU -c: -i: -W: -w: -s: -t:
-
-ss
-  -hVnraletoempisbZSTzHOQ460dwxu -A: -f: --help --version --numeric --resolve --all --listening --extended --memory
-  --processes --info --summary --ipv4 --ipv6 --tcp --udp --raw --unix --family= --no-header --oneline
+getent | exact operands=names
+dig, host | exact operands=names
+  -46 -t:n
+ping | exact operands=names
+  -46nq -c:d -i:d -W:d -w:d
+ss, netstat | exact operands=none
+  -nalepstuwxir46 --numeric --all --listening --extended --processes --tcp --udp --unix
   ! -K -D: -F: --kill --diag= --filter=
-
-netstat
-  -rgisMvWnNeEopclaFCZtuwxlA46 --route --groups --interfaces --statistics --verbose --wide --numeric --extend
-  --programs --timers --continuous --listening --all --tcp --udp --raw --unix
-
 lsof
-  -abChlnNOPRtUvVwX -c: -i? -p: -u: -g? -s? -d: -F?
+  -nPtl -i? -p:d -u:n
   ! -D: -k: -m: -A: -r?
-
 ip addr, ip a, ip address, ip link, ip route, ip r, ip neigh, ip addr show, ip a show, ip link show,
 ip route show | words operands=none
 systemctl status, systemctl is-active, systemctl is-enabled, systemctl list-units, systemctl list-unit-files,
-systemctl list-timers, systemctl show, systemctl cat
-  -alqr -n: -p: -t: -o: --all --full --lines= --no-pager --plain --no-legend --user --system --property= --type=
-  --state= --output= --quiet --value --recursive --failed
-
-journalctl
-  -aefklqrx -b? -c: -g: -n? -o: -p: -t: -u: -S: -U: --all --boot? --catalog --cursor= --dmesg --follow --full --grep=
-  --identifier= --lines? --list-boots --no-full --no-hostname --no-pager --no-tail --output= --output-fields=
-  --pager-end --priority= --quiet --reverse --show-cursor --since= --until= --unit= --user --user-unit= --utc
-  --disk-usage --system --help --version
-
-dmesg | operands=none
-  -dehHkLPrtTuwx -f: -l: --ctime --decode --facility= --follow --human --kernel --level= --nopager --notime --raw
-  --time-format= --userspace --color? --help --version
+systemctl list-timers, systemctl show, systemctl cat | exact operands=names
+  -al -n:d --all --full --lines=d --no-pager --plain --no-legend --user --system --quiet --failed
+journalctl | exact operands=none
+  -aefkqrx -n:d -u: --all --dmesg --follow --list-boots --no-pager --no-tail --quiet --reverse --since= --until= --unit=
+  --user --utc --disk-usage --help --version
+dmesg | exact operands=none
+  -dehHkLrtTux --ctime --decode --human --kernel --nopager --notime --raw --userspace --help --version
   ! -c -C -D -E -n: -F: --read-clear --clear --console-off --console-on --console-level= --file=
-
-nvidia-smi | operands=none
-  -Lq -i: -d: --list-gpus --query --id= --display= --query-gpu= --query-compute-apps= --format=
-
-tcpdump
-  -AbdDeHIJKlLnNOpqStuUvxX -B: -c: -i: -j: -r: -s: -T: -y: --list-interfaces --number --count --print
-  ! -w: -z: -Z: -F: -G: -C: -W: -V: -m:
+nvidia-smi | exact operands=none
+  -Lq -i:d --list-gpus --query --query-gpu= --query-compute-apps= --format=
 
 curl | check=curl
   -fsSLiIv46gGN0V -X: -H: -A: -e: -m: -r: -z: -o: -w: --fail --fail-with-body --silent --show-error --location
@@ -113,6 +93,6 @@ shuf | operands=1
   -erz -i: -n: --echo --input-range= --head-count= --repeat --zero-terminated --help --version
   ! -o: --output= --random-source=
 iconv
-  -cls -f: -t: --from-code= --to-code= --list --silent --help --version
+  -cls -f:n -t:n --from-code=n --to-code=n --list --silent --help --version
   ! -o: --output=
 """

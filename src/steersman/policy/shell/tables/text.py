@@ -57,28 +57,11 @@ rg | deep
   --type-list --type-not= --unrestricted --version --vimgrep --with-filename --word-regexp
   ! -z --search-zip --pre= --no-pre --pre-glob= --hostname-bin=
 
-ag | deep
-  -ciHlLnosSuvwQaDf0t -A: -B: -C: -g: -G: -m: -p: --after= --before= --break --nobreak --color --nocolor --column
-  --context= --count --files-with-matches --files-without-matches --filename --nofilename --group --nogroup --heading
-  --noheading --hidden --ignore= --ignore-case --ignore-dir= --literal --max-count= --depth= --numbers --nonumbers
-  --only-matching --case-sensitive --smart-case --unrestricted --vimgrep --word-regexp --silent --stats
-  --list-file-types --help --version
-
-ack | deep
-  -ciHhlLnosvwQfk1 -A: -B: -C: -g: -m: --after-context= --before-context= --context= --break --nobreak --color
-  --nocolor --column --count --files-with-matches --files-without-matches --group --nogroup --heading --noheading
-  --ignore-case --ignore-dir= --ignore-file= --literal --max-count= --no-filename --with-filename --smart-case
-  --type= --word-regexp --noenv --help-types --help --version
-  ! -x
-
-fd, fdfind
-  -HIusigFa0LpqVh1 -d: -t: -e: -E: -c: -j: -S: -o: --hidden --no-ignore --no-ignore-vcs --no-ignore-parent
-  --unrestricted --case-sensitive --ignore-case --glob --regex --fixed-strings --absolute-path --relative-path
-  --follow --full-path --print0 --prune --max-depth= --min-depth= --exact-depth= --type= --extension= --exclude=
-  --color= --threads= --size= --changed-within= --changed-before= --owner= --max-results= --quiet --show-errors
-  --path-separator= --strip-cwd-prefix? --one-file-system --and= --help --version
-  ! -x: -X: -l --exec= --exec-batch= --list-details --batch-size= --base-directory= -C:
-  ! --search-path= --gen-completions?
+fd, fdfind | exact
+  -HIsigFa0Lp1 -d:d -t:n -e: -E: --hidden --no-ignore --case-sensitive --ignore-case --glob --fixed-strings
+  --absolute-path --follow --full-path --print0 --max-depth=d --type=n --extension= --exclude= --color=n --help
+  --version
+  ! -x: -X: -l --exec= --exec-batch= --list-details
 
 find | words
   -H -L -P -O0 -O1 -O2 -O3 -a -o -and -or -not -daystart -follow -depth -d -help --help -version --version
@@ -146,7 +129,7 @@ xxd | words operands=1
   -c:d -g:d -l:d -n:n -o:d -s::
   ! -r -revert -R:
 
-md5sum, sha1sum, sha224sum, sha256sum, sha384sum, sha512sum, b2sum, cksum, sum, shasum | plain
+md5sum, sha1sum, sha224sum, sha256sum, sha384sum, sha512sum, b2sum, cksum, sum | plain
   -bctzwqsr -a: -l: --algorithm= --binary --check --tag --text --zero --ignore-missing --quiet --status --strict
   --warn --length= --raw --base64 --untagged --debug --help --version
 
@@ -198,11 +181,6 @@ jq | plain
   --args --jsonargs --binary --build-configuration --debug-dump-disasm --debug-trace? --help --version
   ! --run-tests?
 
-yq | check=yq
-  -rejPnNMCV0 -o: -p: -I: --unwrapScalar? --exit-status --prettyPrint --null-input --no-doc --no-colors --colors
-  --output-format= --input-format= --indent= --tojson --expression= --nul-output --verbose --help --version
-  ! -i -s: --inplace --in-place --split-exp= --split-exp-file= --from-file= --front-matter=
-
-zcat, bzcat, xzcat, zstdcat
+zcat, bzcat, xzcat | operands=inside
   -fqv --force --quiet --verbose --help --version
 """
