@@ -39,6 +39,22 @@ async def test_an_open_question_is_still_open_after_a_restart(
     assert rest[-1][1]["end_reason"] == "done"
 
 
+async def test_abort_ends_a_question_that_a_restart_has_left_open(tmp_path: Path) -> None:
+    """S7: the call does not run, no answer of the model is asked for, and nothing waits any more."""
+    async with run_program(tmp_path, "ask") as (program, client):
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        seen = await client.collect(id, "approval_requested")
+        await program.end(signal.SIGKILL)
+        await program.start()
+        await client.act(id, "abort")
+        rest = await client.collect(id, after=seen[-1][0])
+        _, shown = await client.send("GET", f"/sessions/{id}")
+    assert rest[-1][1]["end_reason"] == "aborted"
+    assert not [event for _, event in rest if event["type"] in ("tool_execution_end", "message_end")]
+    assert (shown["status"], shown["approvals"]) == ("idle", [])
+
+
 async def test_a_run_that_was_killed_in_mid_answer_can_be_continued(tmp_path: Path) -> None:
     """Positions seen before the kill are still good, and nothing comes twice."""
     async with run_program(tmp_path, "slow") as (program, client):

@@ -175,9 +175,11 @@ class LiveSession:
     # Controlling runs
 
     async def abort(self, *, key: str | None = None) -> Receipt:
-        """Interrupt the run, if there is one."""
+        """Interrupt the run, if there is one; one that a restart has cut while it asked is over, with its questions."""
         if (known := await self.find_receipt(key)) is not None:
             return known
+        if not self.is_busy and self._outline.questions:
+            self._follow(self._continue(), "wait")
         self.agent.abort()
         return await self.keep_receipt("abort", key, self._make_receipt(key))
 
@@ -301,7 +303,7 @@ class LiveSession:
     def _set_answering(self, *, answers: bool) -> None:
         """Say whether questions wait for an answer, or are denied at once."""
         if answers and self._answering is None:
-            self._answering = self.agent.subscribe(_ignore, answers=True)
+            self._answering = self.agent.subscribe(lambda _: None, answers=True)  # the hub shows them
         elif not answers and self._answering is not None:
             self.agent.unsubscribe(self._answering)
             self._answering = None
@@ -394,7 +396,3 @@ class LiveSession:
             return {"id": new_id("queued"), "status": "accepted"}
         digest = hashlib.sha256(f"{self.session.id}\n{key}".encode()).hexdigest()
         return {"id": f"queued_{digest[:24]}", "status": "accepted"}
-
-
-def _ignore(_: AgentEvent) -> None:
-    """The hub shows the events."""

@@ -211,9 +211,7 @@ class A2AFront:
         state = telling.translator.state
         if telling.is_over and state not in (CANCELED, INPUT_REQUIRED):
             raise RpcError(NOT_CANCELABLE, f"The task {id!r:.200} has ended already.")
-        if state == INPUT_REQUIRED and not live.is_busy:
-            raise RpcError(NOT_CANCELABLE, "A restart has interrupted the task while it waited. Answer it with no.")
-        if live.is_busy and state != CANCELED:
+        if state == INPUT_REQUIRED or (live.is_busy and state != CANCELED):
             await live.abort()
             await live.wait_until_idle()
             self._forget_question(id)

@@ -136,7 +136,8 @@ class OpenSession:
     async def stop_turn(self, turn: Turn) -> None:
         """Stop a turn and its run. Questions that no run waits for stay open."""
         turn.cancelled = True
-        await self.live.abort()
+        if not self.open_questions:
+            await self.live.abort()
         self.live.hub.wake()  # a turn that only waits for answers hears of it there
 
     async def wait_for_turn(self) -> None:

@@ -102,7 +102,9 @@ class AcpFront:
         else:
             return
         if session is not None and session.turn is not None:
-            await _cancel(session, session.turn)
+            session.turn.cancelled = True
+            await session.live.abort()
+            session.live.hub.wake()
 
     # The connection
 
@@ -276,13 +278,6 @@ class AcpFront:
             if session.turn is turn:
                 session.turn = None
             turn.ended.set()
-
-
-async def _cancel(session: OpenSession, turn: Turn) -> None:
-    turn.cancelled = True
-    if turn.is_ours and session.open_questions:
-        await session.live.resume()  # only a run can resolve its questions; this one is stopped at once
-    await session.stop_turn(turn)
 
 
 def _describe_state(session: OpenSession) -> Params:

@@ -82,7 +82,7 @@ class ResponsesFront:
         """Stop the run of a response; one that is over stays as it is."""
         live, told = await self._read(request)
         waits = told.question is not None or find_client_tools(live).expected
-        if live.is_busy and (not told.ended or waits):
+        if (live.is_busy or list_questions(live)) and (not told.ended or waits):
             await live.abort()
             await live.wait_until_idle()
             find_client_tools(live).clear()
