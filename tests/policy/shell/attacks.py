@@ -136,11 +136,13 @@ _BY_PROGRAM = {
     "mypy src": ("mypy src --python-version=../x", "mypy src -pevil", "mypy src -- x", "mypy src a*"),
     "go env": ("go env -w X=y", "go env X=y", "go env /x"),
     "ruff check .": ("ruff check . --config=x", "ruff check . --select 'a b'", "ruff check . --output-format=../x"),
+    "head": ("head $?", 'head "a$?"', "head -n $? f"),
     "wc": ("wc < /etc/passwd", "wc < a*"),
     "git cat-file --batch": ("git cat-file --batch < f",),
     "ps aux": ("ps aux -t x", "ps aux -C e", "ps aux -U e", "ps aux --tty=e"),
     "iconv": ("iconv -f ../x f", "iconv -t /x f", "iconv -o f x"),
     "tree": ("tree -o f", "tree -ao f", "tree -Lo 2 f", "tree -Po x f", "tree -R", "tree --output=f"),
+    "ps -e": ("ps -e -HT", "ps -e -cT -o pid,cmd", "ps -e -L -m", "ps -e T", "ps -e -eHT"),
     "ps": ("ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x"),
     "sed": (
         "sed -l 5* p f", "sed --expression=s,a*,b, f",

@@ -26,9 +26,9 @@ _EXACT_OPERAND = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./-]*")
 _BACK = re.compile(r"\.\.?\*+")  # older shells expand `.*` to `..` as well
 _TARGET = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
 _HIDDEN = re.compile(r"(?:^|/)\.[^/]*\*")  # `.g*` may become `.git`
-# To these, a word with `@` or `+` in front is a text, a revision or a format. To others it may be a file with more
-# arguments, a server or an option.
-_TEXTS = frozenset(("git", "rg", "fd", "fdfind", "date"))
+# To these, a word with `@` or `+` in front is a text, a revision, a mode or a format. To others it may be a file with
+# more arguments, a server or an option.
+_TEXTS = frozenset(("git", "rg", "fd", "fdfind", "date", "chmod"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
 # Files that later change what a program or this one does.

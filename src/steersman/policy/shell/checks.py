@@ -30,7 +30,7 @@ _CURL_VALUES = {
     ("-X", "--request"): re.compile("GET|HEAD|OPTIONS"),
 }
 _SIGNATURE = re.compile(r"%[-+ ]?G|signature", re.IGNORECASE)
-_PS_LETTERS = re.compile(r"[aufxwlrTjvsmHZXhSc]+|[0-9,]+")
+_PS_LETTERS = re.compile(r"[auxfwl]+|[0-9,]+")
 _PS_FORMAT = re.compile(r"[a-z0-9_,=:%+-]+")
 # Arguments of numbers are expressions to some shells, `%n` sets a variable, and `%(` is a date.
 _PRINTF = re.compile(r"(?:[^%\\]|\\[nrt\\0]|%%|%-?[0-9]*(?:\.[0-9]+)?s)*")
@@ -68,7 +68,10 @@ def _check_date(found: Arguments) -> str | None:
 
 
 def _check_ps(found: Arguments) -> str | None:
-    """BSD options have no dash, and `e` shows the environment variables of other processes."""
+    """BSD options have no dash, and `e` shows the environment variables of other processes.
+
+    Where options contradict each other (`-eHT`), ps reads them again as BSD options, also those with a dash.
+    """
     formats = found.list_values("-o", "-O", "--format", "--sort")
     after_format = False
     for word in found.operands:

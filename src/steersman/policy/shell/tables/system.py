@@ -2,9 +2,9 @@
 
 TABLE = """
 ps | check=ps
-  -AaedNcfFjlMPyHwLmTVZ -p:d -q:d -O: -o: --deselect --pid=d --ppid=d --quick-pid=d --context --format= --cols=d
-  --columns=d --cumulative --forest --no-headers --no-heading --headers --heading --lines=d --rows=d --sort= --width=d
-  --info --help? --version
+  -AefFlwH -p:d -q:d -o: --pid=d --ppid=d --quick-pid=d --format= --cols=d --columns=d --forest --no-headers
+  --no-heading --headers --heading --lines=d --rows=d --sort= --width=d --info --help? --version
+  ! -adNcjMPyLmTVZ -O: --deselect --context --cumulative
   ! -C: -G: -g: -s: -t: -U: -u: -n: --Group= --group= --sid= --tty= --User= --user=
 
 pgrep
