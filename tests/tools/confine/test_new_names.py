@@ -18,8 +18,12 @@ from tests.tools.confine.test_sandbox_git import named
 
 from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.confine.launch import build_child_environment, launch
+from steersman.tools.confine.path_resolution import Root, resolve_path, split_path
 from steersman.tools.confine.protected_paths import Git, find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
+from steersman.tools.confine.syscalls import FOLDER
+from steersman.tools.confine.workspace import PROTECTED
+from steersman.tools.confine.write_protection import Protection
 from steersman.types.tools import ToolOutput
 
 pytestmark = pytest.mark.real_time
@@ -209,6 +213,26 @@ async def test_what_a_command_makes_in_subfolders_is_set_aside(room: Room, walls
             await asyncio.to_thread(ask_git, folder)
     assert not (room.outside / "pwned").exists()
     assert (await run(bash, "true")).content == "(no output)"
+
+
+async def test_a_write_that_began_before_the_command_completes_no_repository(room: Room, walls: Confinement) -> None:
+    """docs/security.md: `write` makes no repository, also not with what a command makes beside it meanwhile."""
+    sub = room.root / "sub"
+    sub.mkdir()
+    bash = bash_tool(room.root, sandbox=named(walls))
+    folder = os.open(room.root, FOLDER)
+    root = Root(tuple(split_path(str(room.root))), folder, kernel=True)
+    place = resolve_path(root, ["sub", "HEAD"], "sub/HEAD")
+    with Protection(PROTECTED, room.root).admit(root, place, "sub/HEAD"):
+        work = asyncio.create_task(run(bash, prepare(room, "evil sub; rm sub/HEAD; touch made")))
+        await until((room.root / "made").exists)
+        await asyncio.wait([work], timeout=0.5)  # it must not be over before the write is
+        (sub / "HEAD").write_text("ref: refs/heads/main")
+    os.close(place.folder)
+    os.close(folder)
+    assert "'HEAD.refused-" in text(await work)
+    await asyncio.to_thread(ask_git, sub)
+    assert not (room.outside / "pwned").exists()
 
 
 async def test_a_workspace_with_a_file_head_is_not_made_a_repository(room: Room, whole: Confinement) -> None:

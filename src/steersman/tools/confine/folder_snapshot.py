@@ -9,9 +9,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import NamedTuple
 
 from steersman.tools.confine.enforcement import Guard, give_rights, open_in_place, restore_guards
+from steersman.tools.confine.write_protection import repository_writes
 
 MAX_FOLDERS = 20_000
 
@@ -51,8 +53,13 @@ class FolderSnapshot:
     def refresh(self, *, after_command: bool = False) -> set[str]:
         """Find the protected names below the root's own, and the HEAD of each bare repository, also of the root.
 
-        After a command, folders that it has closed to us are opened: a repository in them would still be of use.
+        After a command, folders that it has closed to us are opened: a repository in them would still be of use. And
+        a `write` that was allowed before the command made the rest of a repository comes to its end first.
         """
+        with repository_writes if after_command else nullcontext():
+            return self._refresh(after_command=after_command)
+
+    def _refresh(self, *, after_command: bool) -> set[str]:
         known, fresh = self._folders, dict[str, _Folder]()
         found: set[str] = set()
         waiting = deque([self._root])

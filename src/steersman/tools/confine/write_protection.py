@@ -30,7 +30,11 @@ _MAX_POINTER_BYTES = 4_096
 _SHORT_GIT = re.compile(r"git~\d+", re.IGNORECASE)
 # By these git knows a repository without the name `.git`: a file HEAD, and either both folders or a file commondir.
 _HEAD, _OBJECTS, _REFS, _COMMON = _PARTS = ("head", "objects", "refs", "commondir")
-_repositories = threading.Lock()
+repository_writes = threading.Lock()
+"""Held while a file is written that could make a folder a repository, together with what is written beside it.
+
+So the last of several writes sees the others, and so does the search for repositories after a command.
+"""
 
 
 class Protection:
@@ -51,8 +55,7 @@ class Protection:
     def admit(self, root: Root, place: ResolvedPath, shown: str) -> Generator[None]:
         """Admit a write, or raise `ProtectedPath`: for a protected path, and for a part of a repository."""
         self._check_names(root, place, shown)
-        # Of several writes that would make a repository together, the last one must see the others.
-        with _repositories if any(name.casefold() in _PARTS for name in place.real_names) else nullcontext():
+        with repository_writes if any(name.casefold() in _PARTS for name in place.real_names) else nullcontext():
             if ".git" in self._names:
                 _check_repositories(root, place, shown)
             yield
