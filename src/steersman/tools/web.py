@@ -26,8 +26,9 @@ Kind: TypeAlias = Literal["html", "text", "image", "other"]
 USER_AGENT = "steersman"
 REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
-_CHARSET = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
-_META = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
+# Possessive, so that thousands of blanks are not tried again and again: it runs in the event loop.
+_CHARSET = re.compile(r"""charset\s*+=\s*+["']?+\s*+([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
+_META = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*+=\s*+["']?+\s*+([\w.:-]{1,40})""", re.IGNORECASE)
 _META_WITHIN = 4_096
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _WIDE_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

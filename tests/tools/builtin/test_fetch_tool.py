@@ -9,6 +9,7 @@ import gzip
 import ipaddress
 import socket
 import ssl
+import time
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from steersman.tools.builtin.fetch_tool import fetch_tool
 from steersman.tools.calling import count_running_threads
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
+from steersman.tools.web import parse_content_type
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import ToolError
@@ -430,3 +432,10 @@ async def test_a_certificate_without_an_authority_is_not_trusted(certificate: tu
     """failures.md L26."""
     with pytest.raises(ToolError, match=r"^The certificate of 'https://site\.example:\d+/' is not trusted \("):
         await secure(certificate, "site.example", trusted=False)
+
+
+def test_a_header_full_of_blanks_does_not_stop_the_event_loop() -> None:
+    """docs/fetch.md: a server decides what is in its headers, and they are parsed in the event loop."""
+    began = time.process_time()
+    assert parse_content_type(f"text/html; charset={' ' * 40_000}\x01") == ("text/html", None)
+    assert time.process_time() - began < 2  # a minute and more where each blank is tried with all others
