@@ -18,8 +18,8 @@ The rooms of the house, from the front door down:
 
 import sys
 
-if getattr(sys, "argv", [])[:1] == ["-m"]:
-    # `python -m steersman`: before any other import, not even `__future__`, which the working folder may have too.
+if (getattr(sys, "argv", None) or [""])[0].rpartition("/")[2] in ("-m", "steersman"):
+    # The command: before any other import, not even `__future__`, which the working folder may have too.
     from steersman.safe_start import refuse_foreign_modules
 
     refuse_foreign_modules()

@@ -1,7 +1,8 @@
-"""Keeps `python -m steersman` from importing the modules of the working folder.
+"""Keeps the command from importing the modules of the working folder.
 
-`python -m` puts the working folder first on `sys.path`, so a project that is looked at could bring its own `typing.py`
-and run. This module runs before all others, so it imports only what Python has loaded already.
+`python -m` puts the working folder first on `sys.path`, and so does an empty entry in PYTHONPATH, as in `:/my/modules`.
+So a project that is looked at could bring its own `typing.py` and run. This module runs before all others, so it
+imports only what Python has loaded already.
 """
 
 import os
@@ -25,13 +26,27 @@ _MOST = 5
 def refuse_foreign_modules() -> None:
     """Exit where the working folder is on `sys.path` and holds a module that would be imported instead of another.
 
-    Otherwise take the folder off `sys.path`. Does nothing unless this process was started as `python -m steersman`.
+    Otherwise take the folder off `sys.path`, and other relative folders of PYTHONPATH. Does nothing unless this process
+    was started as `steersman` or as `python -m steersman`.
     """
-    if sys.flags.safe_path or not _is_command() or not _is_working_folder(sys.path[0]):
+    by_module = _is_command()
+    if not by_module and os.path.basename(sys.argv[0]) != "steersman":
         return
-    folder = os.getcwd()
+    if by_module and not sys.flags.safe_path and _is_working_folder(sys.path[0]):
+        _refuse_folder(
+            os.getcwd(), "Run `steersman`, or `python -P -m steersman`, which import nothing from the folder."
+        )
+    if not sys.flags.ignore_environment and (given := os.environ.get("PYTHONPATH")):
+        for entry in given.split(os.pathsep):
+            if not os.path.isabs(entry):
+                advice = "Take the empty or relative entry out of PYTHONPATH, which makes Python search the folder."
+                _refuse_folder(os.path.abspath(entry), advice)
+
+
+def _refuse_folder(folder: str, advice: str) -> None:
+    """Exit if a folder holds a module called like one that we need; otherwise take it off `sys.path`."""
     # Where our own code comes from, which is the working folder of those who work on it.
-    is_ours = os.path.samefile(os.path.dirname(os.path.dirname(__file__)), folder)
+    is_ours = os.path.realpath(os.path.dirname(os.path.dirname(__file__))) == os.path.realpath(folder)
     found = find_foreign_modules(folder)
     if is_ours:
         found = [name for name in found if name.partition(".")[0] != "steersman"]
@@ -39,13 +54,12 @@ def refuse_foreign_modules() -> None:
         shown = ", ".join(map(repr, found[:_MOST])) + (f" and {len(found) - _MOST} more" if len(found) > _MOST else "")
         print(
             f"steersman: The folder {folder!r} holds what Python would import instead of modules that steersman needs: "
-            f"{shown}. So nothing was started. Run `steersman`, or `python -P -m steersman`, which import nothing from "
-            "the folder.",
+            f"{shown}. So nothing was started. {advice}",
             file=sys.stderr,
         )
         sys.exit(2)
     if not is_ours:
-        del sys.path[0]
+        sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != folder]
 
 
 def _is_command() -> bool:

@@ -14,8 +14,10 @@ from steersman.safe_start import find_foreign_modules
 EVIL = "import os; os.close(os.open({!r}, os.O_CREAT)); raise SystemExit(0)"
 
 
-def start(folder: Path, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def start(folder: Path, *words: str, stdin: str = "", path: str | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    if path is not None:
+        environment["PYTHONPATH"] = path
     return subprocess.run(
         [sys.executable, *words], cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, env=environment
     )
@@ -61,6 +63,34 @@ def test_the_folder_is_not_searched_for_other_modules_either(tmp_path: Path) -> 
     assert "steersman" in done.stdout
     assert "ModuleNotFoundError: No module named 'unheard_of'" in done.stderr
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(("path", "way"), [(":/nowhere", "script"), ("/nowhere:sub/..", "-P -m")])
+def test_an_empty_entry_of_the_path_of_python_opens_no_folder(tmp_path: Path, path: str, way: str) -> None:
+    """docs/command.md: as it is easily left by `PYTHONPATH=$PYTHONPATH:/my/modules`."""
+    script = tmp_path / "bin/steersman"
+    script.parent.mkdir()
+    script.write_text("from steersman.cli.main import main; raise SystemExit(main())")
+    project = tmp_path / "project"
+    (project / "sub").mkdir(parents=True)
+    words = [str(script), "--version"] if way == "script" else ["-P", "-m", "steersman", "--version"]
+    mark = plant(project, "unheard_of.py")
+    done = start(project, "-i", *words, path=path, stdin="import unheard_of\n")
+    assert done.stdout.startswith("steersman ")
+    assert "ModuleNotFoundError: No module named 'unheard_of'" in done.stderr
+    plant(project, "argparse.py")
+    done = start(project, *words, path=path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "'argparse.py'. So nothing was started. Take the empty or relative entry out of PYTHONPATH" in done.stderr
+    assert not mark.exists()
+    done = start(project, "-E", *words, path=path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_absolute_entry_is_the_choice_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("print('mine')")
+    done = start(tmp_path, "-i", "-P", "-m", "steersman", "--version", path=str(tmp_path), stdin="import mine\n")
+    assert "mine" in done.stdout.splitlines()
 
 
 def test_a_program_that_uses_us_is_left_alone(tmp_path: Path) -> None:
