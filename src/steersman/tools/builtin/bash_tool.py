@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 # Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.calling import call_in_thread
+from steersman.tools.confine.changed_folders import note_change
 from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, set_aside
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
@@ -255,12 +256,9 @@ class _Shell:
                 f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [*_find_shell(environment["PATH"]), command]
-        return (
-            sandbox,
-            sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network),
-            home,
-            before,
-        )
+        note_change(self.root)
+        plan = sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
+        return sandbox, plan, home, before
 
     def _find_paths(
         self, sandbox: Confinement, scratch: list[str], environment: dict[str, str], before: set[str]
@@ -292,6 +290,7 @@ class _Shell:
 
     def _clean_up(self, home: str, before: set[str]) -> list[str]:
         """Remove the home folder of a command, and set aside the protected names that it made in subfolders."""
+        note_change(self.root)
         remove_home(home)
         with self.snapshot_lock:
             if self.snapshot is None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from steersman.tools.confine.atomic_write import WriteResult, write_atomically
+from steersman.tools.confine.changed_folders import note_change
 from steersman.tools.confine.denied_paths import find_denial
 from steersman.tools.confine.file_versions import SeenVersions, lock_file
 from steersman.tools.confine.path_errors import (
@@ -209,6 +210,7 @@ class Workspace:
         with self.lock(path):
             if path.endswith(("/", "/.")):
                 raise WrongKind(f"{path!r} names a folder. Give the path of a file.")
+            note_change(str(self.root))
             return self._visit(path, lambda place: write_atomically(place, data, path, expect), writing=True)
 
     def _find_base(self, path: str) -> tuple[_Base, list[str]]:

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from steersman.tools.confine.changed_folders import count_changes
 from steersman.tools.mcp.content import Definition, Progress, define, make_tool, to_output
 from steersman.tools.mcp.errors import McpError, ServerLost
-from steersman.tools.mcp.spec import ServerSpec
+from steersman.tools.mcp.spec import ServerSpec, StdioServer
 from steersman.tools.mcp.trust import ChangedTool, Pins
 from steersman.tools.output import ToolContext
 from steersman.tools.text import strip_invisible
@@ -58,6 +59,7 @@ class Server:
         self._last_reason = ""
         self._home: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._changes: int | None = None  # in the folders it runs from, before its first start
 
     @property
     def tools(self) -> list[Tool]:
@@ -103,6 +105,7 @@ class Server:
     async def _open(self) -> Connection:
         from steersman.tools.mcp.connection import Connection
 
+        self._check_unchanged()
         await self._back_off()
         if self._current is not None:
             self._current.retire()
@@ -125,6 +128,24 @@ class Server:
             raise
         self._current = connection
         return connection
+
+    def _check_unchanged(self) -> None:
+        """Refuse to start a program again where a model may have written what it would run, outside the sandbox."""
+        if not isinstance(self.spec, StdioServer):
+            return
+        changes = count_changes(self.spec.list_places())
+        if self._changes is None:
+            self._changes = changes
+        elif changes != self._changes:
+            raise McpError(
+                "it is not started again, because tools have changed files where it runs or has its program, and it "
+                "would run them outside the sandbox. Only the user can start it again, with `await servers.refresh()` "
+                "or in a new program"
+            )
+
+    def allow_restart(self) -> None:
+        """Allow to start it again whatever has changed: the user asks for it."""
+        self._changes = None
 
     async def _back_off(self) -> None:
         pause = self._not_before - asyncio.get_running_loop().time()

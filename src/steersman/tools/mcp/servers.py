@@ -202,6 +202,7 @@ class McpServers:
 
     async def _relist(self, server: Server) -> None:
         server.reset_backoff()
+        server.allow_restart()
         await server.list_tools(await server.connect())
 
     # For the servers

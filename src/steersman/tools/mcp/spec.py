@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -67,6 +68,15 @@ class StdioServer:
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown."""
         return tuple(self.env.values())
+
+    def list_places(self) -> list[str]:
+        """List what it may run code from: its folder, and the files and folders that its command and `env` name."""
+        folder = os.path.abspath("." if self.cwd is None else self.cwd)
+        words = [self.command, *self.args]
+        words += [word.partition("=")[2] for word in self.args]
+        words += [part for value in self.env.values() for part in value.split(os.pathsep)]
+        named = [os.path.join(folder, word) for word in words if word]
+        return [folder, *(path for path in named if os.path.exists(path))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

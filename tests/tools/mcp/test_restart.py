@@ -1,0 +1,86 @@
+"""A server that runs from a workspace is not started again with what a model wrote there, outside the sandbox."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from tests.tools.builtin.shells import run
+from tests.tools.mcp.kit import HERE, call, entered, text
+
+from steersman.tools import Workspace, bash_tool, confinement
+from steersman.tools.mcp import StdioServer
+
+PLACES = ["its program", "its folder", "a folder of its libraries", "an option"]
+
+
+def make_server(place: str, project: Path, elsewhere: Path) -> StdioServer:
+    """A server that runs `hook.py` of the project, found in one way or another."""
+    script = str(shutil.copy(HERE / "small_server.py", project / "server.py"))
+    (project / "hook.py").touch()
+    (project / "boot.py").write_text("import hook, runpy; runpy.run_path('server.py', run_name='__main__')")
+    (elsewhere / "boot.py").write_text(f"import hook, runpy; runpy.run_path({script!r}, run_name='__main__')")
+    match place:
+        case "its program":
+            return StdioServer(command=sys.executable, args=[script], cwd=elsewhere)
+        case "its folder":
+            return StdioServer(command=sys.executable, args=["-m", "boot"], cwd=project)
+        case "a folder of its libraries":
+            path = f"/nowhere:{project}"
+            return StdioServer(command=sys.executable, args=["boot.py"], cwd=elsewhere, env={"PYTHONPATH": path})
+        case _:
+            code = f"import sys; sys.path.insert(0, {str(project)!r}); exec(open('boot.py').read())"
+            return StdioServer(command=sys.executable, args=["-c", code, f"--from={project}"], cwd=elsewhere)
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_a_model_wrote_is_not_run_by_starting_a_server_again(tmp_path: Path, place: str) -> None:
+    """docs/mcp.md: a server whose files tools may have changed is not started again until the user asks for it."""
+    project, elsewhere, mark = tmp_path / "project", tmp_path / "elsewhere", tmp_path / "ran"
+    project.mkdir()
+    elsewhere.mkdir()
+    spec = make_server(place, project, elsewhere)
+    name = "server.py" if place == "its program" else "hook.py"
+    evil = f"open({str(mark)!r}, 'w').close()"
+    async with entered(small=spec) as servers:
+        await call(servers, "mcp:small:exit")
+        assert text(await call(servers, "mcp:small:echo", text="fine")) == "fine"  # nothing has changed yet
+        Workspace(project).replace(name, evil.encode())
+        assert text(await call(servers, "mcp:small:echo", text="still fine")) == "still fine"
+        await call(servers, "mcp:small:exit")
+        output = await call(servers, "mcp:small:echo", text="again")
+        assert not mark.exists()
+        assert output.is_error
+        assert "it is not started again, because tools have changed files where it runs" in text(output)
+
+
+async def test_the_user_can_start_it_again(tmp_path: Path) -> None:
+    script = str(shutil.copy(HERE / "small_server.py", tmp_path / "server.py"))
+    async with entered(small=StdioServer(command=sys.executable, args=[script])) as servers:
+        Workspace(tmp_path).replace("other.py", b"")
+        await call(servers, "mcp:small:exit")
+        assert (await call(servers, "mcp:small:echo", text="no")).is_error
+        await servers.refresh()
+        assert text(await call(servers, "mcp:small:echo", text="yes")) == "yes"
+
+
+async def test_a_command_may_have_changed_it_as_well(tmp_path: Path) -> None:
+    if confinement().kind == "none":
+        pytest.skip(confinement().reason)
+    script = str(shutil.copy(HERE / "small_server.py", tmp_path / "server.py"))
+    async with entered(small=StdioServer(command=sys.executable, args=[script])) as servers:
+        await run(bash_tool(tmp_path), "echo 'raise SystemExit' > server.py")
+        await call(servers, "mcp:small:exit")
+        assert "not started again" in text(await call(servers, "mcp:small:echo", text="no"))
+
+
+async def test_a_change_elsewhere_does_not_matter(tmp_path: Path) -> None:
+    for name in ("project", "project2"):
+        (tmp_path / name).mkdir()
+    script = str(shutil.copy(HERE / "small_server.py", tmp_path / "project2/server.py"))
+    async with entered(small=StdioServer(command=sys.executable, args=[script], cwd=tmp_path)) as servers:
+        Workspace(tmp_path / "project").replace("server.py", b"")
+        await call(servers, "mcp:small:exit")
+        assert text(await call(servers, "mcp:small:echo", text="again")) == "again"
