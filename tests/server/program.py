@@ -21,8 +21,9 @@ from typing import Any
 from aiohttp import ClientSession
 from tests.server.kit import Client, deploy
 
-from steersman import Agent
+from steersman import Agent, tool
 from steersman.server import Server, serve
+from steersman.session import PostgresStore
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.messages import ToolResultMessage
 
@@ -34,10 +35,11 @@ _processes.set_forkserver_preload([__name__])
 class Program:
     """A server that can be killed and started again on its port."""
 
-    def __init__(self, folder: Path, kind: str, files: int | None = None) -> None:
+    def __init__(self, folder: Path | str, kind: str, files: int | None = None) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        self._arguments = (str(folder / "sessions.db"), self.port, kind, files)
+        store = folder if isinstance(folder, str) else str(folder / "sessions.db")
+        self._arguments = (store, self.port, kind, files)
         self._process: BaseProcess | None = None
 
     @property
@@ -80,8 +82,11 @@ async def _wait_until_readable(descriptor: int) -> None:
 
 
 @asynccontextmanager
-async def run_program(folder: Path, kind: str, **options: int) -> AsyncGenerator[tuple[Program, Client]]:
-    """A server in a process of its own, and a client of it. It may open so many `files`."""
+async def run_program(folder: Path | str, kind: str, **options: int) -> AsyncGenerator[tuple[Program, Client]]:
+    """A server in a process of its own, and a client of it. It may open so many `files`.
+
+    Its sessions are in a folder, or where a connection string says.
+    """
     program = Program(folder, kind, **options)
     await program.start()
     try:
@@ -99,17 +104,27 @@ def run(store: str, port: int, kind: str, files: int | None, tell: Connection[st
     def show(_: Server, url: str) -> None:
         tell.send(url)
 
-    asyncio.run(serve(lambda: make_agent(kind), store=store, port=port, token=TOKEN, started=show, grace=0.2))
+    where = PostgresStore(store) if "host=" in store else store
+    asyncio.run(serve(lambda: make_agent(kind), store=where, port=port, token=TOKEN, started=show, grace=0.2))
 
 
 def make_agent(kind: str) -> Agent:
     """An agent that behaves by the conversation, so that it goes on after a restart."""
 
     async def play(request: Any) -> Any:
-        if isinstance(request.messages[-1], ToolResultMessage):
+        if isinstance(request.messages[-1], ToolResultMessage) or (kind == "hold" and len(request.messages) > 1):
             return answer("Done.")
+        if kind == "hold":
+            return answer("I hold on. " * 30, call("hold"), deltas=60, pace=0.01)
         if kind == "slow":
             return answer("One two three four five six seven eight nine ten. " * 40, deltas=400, pace=0.02)
         return answer("Let me see. ", call("deploy", target="live"))
 
-    return Agent(ScriptedModel(play, repeat_last=True).model, tools=[deploy])
+    return Agent(ScriptedModel(play, repeat_last=True).model, tools=[deploy, hold], cancel_grace=0.001)
+
+
+@tool
+async def hold() -> str:
+    """Hold until a message comes."""
+    await asyncio.Event().wait()
+    return ""

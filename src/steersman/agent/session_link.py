@@ -24,7 +24,9 @@ from steersman.types.messages import UserMessage, require_content
 from steersman.types.model import Model
 
 if TYPE_CHECKING:
+    from steersman.session.journal import JournalWriter
     from steersman.session.orders import Order
+    from steersman.session.relay import Relay
     from steersman.session.session import Session
 
 
@@ -146,6 +148,8 @@ class SessionLink:
         self._inbox.listener = session.recorder
         for order in session.listening.answers:
             self._answer(order)
+        dispatcher, journal = self._dispatcher, session.recorder.journal
+        session.listening.set_feed(lambda relay: _feed_relay(relay, dispatcher, journal))
         session.listening.start(self._hear, self._end_run)
 
     def _hear(self, order: Order) -> None:
@@ -187,3 +191,17 @@ class SessionLink:
     def _set_log(self, log: Log) -> None:
         """Follow the session to another log."""
         self._context.log = log
+
+
+def _feed_relay(relay: Relay, dispatcher: Dispatcher, journal: JournalWriter | None) -> Callable[[], None]:
+    """Give a relay the events of an agent and what its journal saves; returns a function that ends this."""
+    subscription = dispatcher.subscribe(relay.add_event)
+    if journal is not None:
+        journal.on_saved = relay.note_saved
+
+    def stop() -> None:
+        dispatcher.unsubscribe(subscription)
+        if journal is not None:
+            journal.on_saved = None
+
+    return stop

@@ -12,14 +12,15 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from steersman.server.log_events import RECORDED, RunSpans, encode_record
+from steersman.server.log_events import RunSpans, encode_record
 from steersman.server.position import RECORD, Position
 from steersman.session.journal import JournalWriter
 from steersman.session.records import Record, decode
+from steersman.session.relay import RECORDED, Relay, Snapshot
 from steersman.session.stores.store import Handle, SessionError, SessionNotFound, Store
 from steersman.types.events import AgentEvent, MessageEnd, MessageUpdate
 from steersman.types.wire import encode
@@ -60,6 +61,12 @@ class Item:
         return self.position.number == RECORD
 
 
+class Leaving(Protocol):
+    """Something that ends with the watchers."""
+
+    def close(self) -> None: ...
+
+
 class Hub:
     """The events of one session. All methods are for the server's event loop, except `scan`."""
 
@@ -79,6 +86,9 @@ class Hub:
         self._held: deque[tuple[int, AgentEvent]] = deque()
         self._update: MessageUpdate | None = None
         self._journal: JournalWriter | None = None
+        self._relay: Relay | None = None
+        self.follower: Leaving | None = None
+        """What shows this hub a session that is open elsewhere; the last watcher closes it."""
         self._waiters: list[asyncio.Future[None]] = []
         self._waking = False
         self._reader: Handle | None = None
@@ -107,9 +117,26 @@ class Hub:
         self._journal = None
         self._update = None
 
+    def feed(self, relay: Relay) -> None:
+        """Give what is shown here to those that follow the session in other processes as well."""
+        self._relay = relay
+        relay.set_place(self.last_record, max(self.position.number, 0), None if self._held else self._update)
+
+    def stop_feeding(self, relay: Relay) -> None:
+        """Give it to them no more."""
+        if self._relay is relay:
+            self._relay = None
+
+    def unfollow(self) -> None:
+        """Follow the session no more in another process: it is open here now, or has no watchers."""
+        follower, self.follower = self.follower, None
+        if follower is not None:
+            follower.close()
+
     def close(self) -> None:
         """End all watches."""
         self.closed = True
+        self.unfollow()
         self.wake()
         self._release_soon()
 
@@ -120,6 +147,8 @@ class Hub:
     def leave(self) -> None:
         """Count one watcher less; the last one closes what was open to read for them."""
         self.watchers -= 1
+        if not self.watchers:
+            self.unfollow()
         self._release_soon()
 
     def _release_soon(self) -> None:
@@ -137,6 +166,10 @@ class Hub:
         if type(event) is MessageUpdate:
             self._update = event
         journal = self._journal
+        if journal is not None and journal.taken is not None:
+            # Another process writes the session now, and what happens here is not in its log.
+            self._held.clear()
+            return
         base = self.last_record if journal is None else journal.seq
         if base <= self.last_record:
             self._show_event(event)
@@ -151,14 +184,30 @@ class Hub:
         for record in records:
             if record.seq > self.last_record:
                 self._show_record(record)
+        if self._relay is not None:
+            self._relay.note_saved(self.last_record)
 
-    async def refresh(self) -> None:
-        """Show what another program has written to the session since."""
+    async def refresh(self, last: int | None = None) -> None:
+        """Show what another program has written to the session since, up to a record if there is a `last` one."""
         try:
-            while lines := await asyncio.to_thread(self.read_lines, self.last_record):
-                self._show_lines(lines)
+            while last is None or last > self.last_record:
+                lines = await asyncio.to_thread(self.read_lines, self.last_record)
+                self._show_lines([line for line in lines if last is None or line[0] <= last])
+                if not lines or lines[0][0] > (last or lines[0][0]):
+                    return
         finally:
             self._release_soon()
+
+    def show_piece(self, position: Position, data: bytes, event: AgentEvent) -> None:
+        """Show an event without a record that was told by another process."""
+        if position > self.position:
+            update = event if type(event) is MessageUpdate else None
+            self._update = update or self._update
+            self._add(Item(position, data, update))
+
+    def show_snapshot(self, position: Position, snapshot: Snapshot) -> None:
+        """Show the answer so far that was told by another process."""
+        self._add(_make_snapshot(position, snapshot.loop_id, snapshot.message))
 
     def _show_lines(self, lines: Sequence[tuple[int, bytes]]) -> None:
         self.add_records([decode(line) for _, line in lines])
@@ -167,6 +216,8 @@ class Hub:
         if record.type in ("run_start", "run_end"):
             self.spans.add(record.seq, record.type, str(record.payload.get("loop_id") or ""))
         self._add(Item(Position(record.seq), encode_record(record, self.spans)))
+        if self._journal is None and record.type == "message":
+            self._update = None  # the answer that arrived elsewhere is complete
         if record.type == "run_end":
             self._trim(min(IDLE_BYTES, self._ring_bytes))
         while self._held and self._held[0][0] <= record.seq:
@@ -176,7 +227,10 @@ class Hub:
         record, number = self.position
         update = event if type(event) is MessageUpdate else None
         data = encode(msgspec.structs.replace(event, seq=record))
-        self._add(Item(Position(record, 1 if number == RECORD else number + 1), data, update))
+        number = 1 if number == RECORD else number + 1
+        self._add(Item(Position(record, number), data, update))
+        if self._relay is not None:
+            self._relay.add(record, number, event)
 
     def _add(self, item: Item) -> None:
         self.ring.append(item)
@@ -230,8 +284,7 @@ class Hub:
         if message is None:
             return None
         record, number = self.position
-        fields = {"type": "snapshot", "loop_id": self.spans.find(record), "seq": record, "message": message}
-        return Item(Position(record, max(number, 0)), msgspec.json.encode(fields))
+        return _make_snapshot(Position(record, max(number, 0)), self.spans.find(record), message)
 
     def read_lines(self, after: int, most: int = STORE_BATCH) -> Sequence[tuple[int, bytes]]:
         """Encoded records from the store, after a number. It blocks, so call it in a thread.
@@ -267,3 +320,8 @@ class Hub:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+
+def _make_snapshot(position: Position, loop_id: str, message: object) -> Item:
+    fields = {"type": "snapshot", "loop_id": loop_id, "seq": position.record, "message": message}
+    return Item(position, msgspec.json.encode(fields))

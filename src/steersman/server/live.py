@@ -6,10 +6,8 @@ A run belongs to the server: it goes on when the one who started it leaves, and 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -20,38 +18,36 @@ from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
 from steersman.server.hub import Hub
-from steersman.server.order_starts import follow_orders
-from steersman.server.outline import CONFIGURED, RECEIPT, REFUSED, Outline
+from steersman.server.order_starts import feed_followers, follow_orders
+from steersman.server.outline import CONFIGURED, Outline
+from steersman.server.receipts import Receipt, Receipts, make_receipt
 from steersman.server.settings import change_settings
 from steersman.session.session import Session
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
 from steersman.types.events import AgentEvent, ApprovalRequested, ApprovalResolved
-from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, require_content
 from steersman.types.wire import encode
 
 Status: TypeAlias = Literal["idle", "running", "waiting"]
-Receipt: TypeAlias = dict[str, str]
 Approvals: TypeAlias = Literal["wait", "deny"]
 ResultT = TypeVar("ResultT")
 
 _log = logging.getLogger("steersman.server")
 
 
-class LiveSession:
+class LiveSession(Receipts):
     """One open session. Methods that act return a receipt, `{"id", "status"}`, once what they did is saved."""
 
     def __init__(self, agent: Agent[Any], session: Session, hub: Hub, outline: Outline) -> None:
-        self.agent = agent
-        self.session, self.hub = session, hub
+        super().__init__(agent, session, outline)
+        self.hub = hub
         self.agent_name = outline.agent
         self.draining = False
         self._starting = asyncio.Lock()
         self._starts: set[asyncio.Task[Any]] = set()
         # What fronts keep beside an open session, by name.
         self.beside: dict[str, Any] = {}
-        self._outline = outline
         self._task: asyncio.Task[None] | None = None
         self._answering: SubscriptionId | None = None
         # How questions are answered in the next run, if a message came too late for the run that goes on.
@@ -64,6 +60,7 @@ class LiveSession:
         agent.subscribe(hub.add_event)
         agent.subscribe(self._follow_event)
         follow_orders(self, outline.questions, self._follow)
+        feed_followers(session, hub)
 
     @property
     def status(self) -> Status:
@@ -159,7 +156,7 @@ class LiveSession:
 
         A prompt is queued as well: its key and its text are one record, so a crash leaves both or none.
         """
-        receipt = self._make_receipt(key)
+        receipt = make_receipt(self.session.id, key)
         self.agent.inbox.add(kind, require_content(message), mode=mode, key=key, id=receipt["id"])
         if not self.is_busy:
             self._follow(self._start_with_queued(), approvals)
@@ -172,6 +169,11 @@ class LiveSession:
         """Start a run with the messages that are queued."""
         return start_run(self.agent, Start((), Initial(), silent=True))
 
+    def start_queued(self) -> None:
+        """Start a run with messages that were queued before the session was opened here, if there are any."""
+        if len(self.agent.inbox) and not self.is_busy and not self.draining:
+            self._follow(self._start_with_queued(), "wait")
+
     # Controlling runs
 
     async def abort(self, *, key: str | None = None) -> Receipt:
@@ -181,7 +183,7 @@ class LiveSession:
         if not self.is_busy and self._outline.questions:
             self._follow(self._continue(), "wait")
         self.agent.abort()
-        return await self.keep_receipt("abort", key, self._make_receipt(key))
+        return await self.keep_receipt("abort", key, make_receipt(self.session.id, key))
 
     async def resume(self, *, key: str | None = None, approvals: Approvals = "wait") -> Receipt:
         """Go on after an error, an abort or a restart."""
@@ -219,7 +221,7 @@ class LiveSession:
             return known
         if self.is_busy:
             raise AgentBusy("A run is going on in this session. Wait until it has ended, or abort it.")
-        receipt = self._make_receipt(key)
+        receipt = make_receipt(self.session.id, key)
         try:
             stream = start()
         except IndexError as error:  # a message index that does not exist
@@ -335,64 +337,3 @@ class LiveSession:
             journal.degraded = "The server has stopped."
         self.agent.abort()
         await self.wait_until_idle()
-
-    # Receipts
-
-    def is_known(self, key: str) -> bool:
-        """Whether something was said under this key."""
-        return self._find_known(key) is not None
-
-    def name_queued(self, key: str) -> str:
-        """The id that a message has in the queue, if it is said under this key."""
-        return self._make_receipt(key)["id"]
-
-    async def find_receipt(self, key: str | None) -> Receipt | None:
-        """The receipt of what was done under this key before, once that is saved; `None` if it is new."""
-        if (known := self._find_known(key)) is not None:
-            await self.session.save()
-        return known
-
-    async def keep_receipt(self, action: str, key: str | None, receipt: Receipt) -> Receipt:
-        """Note the receipt of an action under its key, and return it once all is saved."""
-        if key is not None:
-            self._add_note({"action": action, **receipt, "key": key})
-        await self.session.save()
-        return receipt
-
-    def find_note(self, key: str) -> Mapping[str, Any] | None:
-        """What a front has noted under a key."""
-        return self._outline.receipts.get(key)
-
-    def list_notes(self) -> Mapping[str, Mapping[str, Any]]:
-        """All notes and receipts by their keys, the oldest first."""
-        return self._outline.receipts
-
-    @contextmanager
-    def note(self, key: str, fields: Mapping[str, Any]) -> Generator[None]:
-        """Note something in the log under a key, to be found after a restart as well; taken back if it fails."""
-        self._add_note({"status": "accepted", **fields, "key": key})
-        try:
-            yield
-        except Exception:
-            del self._outline.receipts[key]
-            self.session.recorder.add(RECEIPT, {"key": key, "status": REFUSED})
-            raise
-
-    def _add_note(self, note: dict[str, Any]) -> None:
-        self._outline.receipts[note["key"]] = note
-        self.session.recorder.add(RECEIPT, note)
-
-    def _find_known(self, key: str | None) -> Receipt | None:
-        if key is None:
-            return None
-        if self.agent.inbox.find_receipt(key) is not None:
-            return self._make_receipt(key)
-        known: Mapping[str, Any] | None = self._outline.receipts.get(key)
-        return None if known is None else {"id": str(known["id"]), "status": str(known["status"])}
-
-    def _make_receipt(self, key: str | None) -> Receipt:
-        """A receipt; with a key its id follows from the key, so that it is the same after a restart."""
-        if key is None:
-            return {"id": new_id("queued"), "status": "accepted"}
-        digest = hashlib.sha256(f"{self.session.id}\n{key}".encode()).hexdigest()
-        return {"id": f"queued_{digest[:24]}", "status": "accepted"}

@@ -9,33 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from steersman.session.records import Payload, Record, decode
 from steersman.types.content import replace_surrogates_in_json
-from steersman.types.events import (
-    AgentEnd,
-    AgentStart,
-    ApprovalRequested,
-    ApprovalResolved,
-    CompactionEnded,
-    CompactionStarted,
-    InputRejected,
-    LoopDetected,
-    MessageEnd,
-    ModelFallback,
-    PrunApplied,
-    RetryScheduled,
-    ToolExecutionEnd,
-)
-
-RECORDED: Final = frozenset((
-    AgentEnd, AgentStart, ApprovalRequested, ApprovalResolved, CompactionEnded, CompactionStarted, InputRejected,
-    LoopDetected, MessageEnd, ModelFallback, PrunApplied, RetryScheduled, ToolExecutionEnd,
-))  # fmt: skip
-"""The events of a run that have a record: watchers get them from there."""
 
 _encoder = msgspec.json.Encoder()
 

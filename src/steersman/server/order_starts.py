@@ -1,4 +1,4 @@
-"""Starts a run when another process speaks to a session that is open in this server and rests."""
+"""What a session that is open in this server does for other processes: hears them, and tells them what happens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from steersman.tools.calling import call_soon_in
 from steersman.types.continuation import Initial
 
 if TYPE_CHECKING:
+    from steersman.server.hub import Hub
     from steersman.server.live import LiveSession
+    from steersman.session.relay import Relay
+    from steersman.session.session import Session
 
 
 def follow_orders(
@@ -26,6 +29,8 @@ def follow_orders(
     loop, agent = asyncio.get_running_loop(), live.agent
 
     def start(order: Order) -> None:
+        if order.key is not None and order.message is None:
+            live.note_order(order.key, order.approval_id or order.id)
         if live.is_busy or live.draining or live.session.closed:
             return
         if order.message is not None and len(agent.inbox):
@@ -36,3 +41,14 @@ def follow_orders(
             follow(stream, "wait")
 
     live.session.listening.on_order = lambda order: call_soon_in(loop, start, order)
+
+
+def feed_followers(session: Session, hub: Hub) -> None:
+    """Let those that follow the session in other processes see what the hub shows, under the same positions."""
+    loop = asyncio.get_running_loop()
+
+    def feed(relay: Relay) -> Callable[[], None]:
+        call_soon_in(loop, hub.feed, relay)
+        return lambda: call_soon_in(loop, hub.stop_feeding, relay)
+
+    session.listening.set_feed(feed)

@@ -27,6 +27,7 @@ _MARKS = tuple(
         "approval_requested",
         "approval_resolved",
         "accepted",
+        "order",
         "queue_id",
         "imported",
         SERVED,
@@ -47,6 +48,8 @@ class Outline:
     questions: dict[str, Payload] = field(default_factory=dict[str, Payload])
     receipts: dict[str, Payload] = field(default_factory=dict[str, Payload])
     resolved: set[str] = field(default_factory=set[str])
+    said: set[str] = field(default_factory=set[str])
+    """The keys of messages that were taken."""
     in_run: bool = False
 
     def add(self, record: Record, loop_id: str) -> None:
@@ -65,6 +68,9 @@ class Outline:
                 self.resolved.add(str(fields.get("approval_id")))
             case "served":
                 self.agent = str(fields.get("agent", ""))
+            case "order" if fields.get("key") is not None and fields.get("kind") not in ("steering", "follow_up"):
+                receipt = {"id": fields.get("approval_id") or fields.get("id"), "status": "accepted"}
+                self.receipts.setdefault(str(fields["key"]), {**receipt, "key": fields["key"]})
             case "receipt" if fields.get("status") == REFUSED:
                 self.receipts.pop(str(fields.get("key")), None)
             case "receipt":
@@ -76,6 +82,8 @@ class Outline:
 
     def _follow_queue(self, record: Record, fields: Any) -> None:
         if record.type == "accepted":
+            if fields.get("key") is not None:
+                self.said.add(str(fields["key"]))
             self.queued[record.id] = {"id": record.id, "kind": fields.get("kind"), "message": fields.get("message")}
         elif record.type == "imported":
             self.queued.clear()  # queued messages of another place are not acted on here

@@ -15,6 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
+from steersman.server.agents import Agents
 from steersman.server.fronts import a2a_route, agui_route, mcp_route
 from steersman.server.fronts.a2a_card import CARD
 from steersman.server.fronts.openai import chat_route, responses_route
@@ -27,7 +28,7 @@ from steersman.server.http.connections import REQUEST_SECONDS, Connections, list
 from steersman.server.http.page_files import read_page
 from steersman.server.http.problems import Problem, describe_problem, find_status, make_response
 from steersman.server.http.routes import ROUTES, Respond
-from steersman.server.sessions import Agents, Sessions
+from steersman.server.sessions import Sessions
 from steersman.session.opening import open_store
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import Store

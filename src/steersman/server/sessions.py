@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import inspect
 import logging
-import re
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from steersman.agent.agent import Agent
+from steersman.server.agents import Agents, make_agent, read_agents
+from steersman.server.follower import Follower
 from steersman.server.hub import RING_BYTES, Hub
 from steersman.server.live import LiveSession
 from steersman.server.outline import SERVED, Outline, read_outline
-from steersman.server.settings import change_settings
+from steersman.server.owners import belongs_to, find_id, make_prefix
+from steersman.server.remote import RemoteSession
 from steersman.server.watched_handle import WatchedHandle
+from steersman.session.opening import take_over_handle
 from steersman.session.session import Session
-from steersman.session.stores.store import Handle, SessionError, SessionNotFound, Store, Summary, is_session_id
+from steersman.session.stores.store import (
+    FollowedStore,
+    Handle,
+    SessionBusy,
+    SessionError,
+    SessionNotFound,
+    SharedStore,
+    Store,
+    Summary,
+    is_session_id,
+)
 from steersman.types.errors import describe_exception
-
-AgentFactory: TypeAlias = Callable[[], "Agent[Any] | Awaitable[Agent[Any]]"]
-Agents: TypeAlias = "Agent[Any] | AgentFactory | Mapping[str, AgentFactory | Agent[Any]]"
 
 ReadT = TypeVar("ReadT")
 
 _log = logging.getLogger("steersman.server")
-
-_OWNER = re.compile(r"u[0-9a-f]{16}\.")
-DEFAULT_AGENT = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,7 @@ class Sessions:
         approval_timeout: float | None = None,
         ring_bytes: int = RING_BYTES,
     ) -> None:
-        self.agents = _read_agents(agents)
+        self.agents = read_agents(agents)
         self.store = store
         # Those that `configure` may choose.
         self.models = models
@@ -68,6 +73,7 @@ class Sessions:
         # Held while a session is opened, closed or deleted; a lock is there as long as it is used.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._remotes: dict[str, RemoteSession] = {}
 
     # Opening
 
@@ -80,16 +86,50 @@ class Sessions:
         if name not in self.agents:
             raise ValueError(f"No agent named {name!r}. Agents here: {', '.join(map(repr, self.agents))}.")
         suffix = secrets.token_hex(10) if key is None else hashlib.sha256(f"session {key}".encode()).hexdigest()[:20]
-        return await self._finish(self._open_alone(f"{_make_prefix(user)}{suffix}", name))
+        return await self._finish(self._open_alone(f"{make_prefix(user)}{suffix}", name))
 
     async def open(self, user: str | None, id: str) -> LiveSession:
         """A session to act on; raises `SessionNotFound`, or `SessionBusy` if another program writes to it."""
         self.check_owner(user, id)
+        return await self.open_session(id)
+
+    async def open_session(self, id: str) -> LiveSession:
+        """The same for any user."""
+        await self._drop_taken(id)
         return self.live.get(id) or await self._finish(self._open_alone(id))
+
+    async def take_over(self, user: str | None, id: str) -> LiveSession:
+        """A session to act on, also if another program writes to it, which writes nothing more."""
+        self.check_owner(user, id)
+        await self._drop_taken(id)
+        return self.live.get(id) or await self._finish(self._open_alone(id, take_over=True))
+
+    async def find(self, user: str | None, id: str) -> LiveSession | RemoteSession:
+        """A session to speak to: open here, or in another process. Raises as `open` for a store without queues."""
+        self.check_owner(user, id)
+        store = self.store
+        if not isinstance(store, SharedStore):
+            return await self.open_session(id)
+        if id in self.live or not isinstance(store, FollowedStore) or not await asyncio.to_thread(store.has_writer, id):
+            try:
+                return await self.open_session(id)
+            except SessionBusy:
+                pass  # opened there meanwhile
+        return self._remotes.setdefault(id, RemoteSession(id, store, self))
+
+    async def read_session(self, id: str, read: Callable[[Iterator[tuple[int, bytes]]], ReadT]) -> ReadT:
+        """What a function reads from the encoded records of a session, in a thread."""
+        return await asyncio.to_thread(self._read, id, read)
+
+    def start_task(self, work: Coroutine[Any, Any, None], /) -> None:
+        """Do something that goes on by itself until the server stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def open_named(self, user: str | None, name: str, agent: str | None = None) -> LiveSession:
         """The session that a client calls by a name of its own; a new one, of the first agent, if there is none."""
-        id = _find_id(name, user)
+        id = find_id(name, user)
         return await self._finish(self._open_alone(id, next(iter(self.agents)) if agent is None else agent))
 
     async def find_hub(self, user: str | None, id: str) -> Hub:
@@ -102,9 +142,30 @@ class Sessions:
                 hub = Hub(id, self.store, ring_bytes=self._ring_bytes)
                 await asyncio.to_thread(self._scan, hub)
                 self.hubs[id] = hub
+                await self._follow(hub)
             elif id not in self.live:
+                await self._follow(hub)
                 await hub.refresh()
             return hub
+
+    async def _follow(self, hub: Hub) -> None:
+        """Let a hub see what happens to its session in other processes, if the store can tell."""
+        if hub.follower is not None or not isinstance(self.store, FollowedStore):
+            return
+        follower = Follower(hub, self.store, self._end_watches)
+        hub.follower = follower
+        try:
+            await follower.open()
+        except SessionError as error:
+            hub.unfollow()
+            _log.error("The session %r cannot be followed: %s", hub.session_id, error)
+
+    def _end_watches(self, hub: Hub) -> None:
+        """The process that ran the session is gone: watchers come back, and learn that no run goes on."""
+        if hub.session_id not in self.live and self.hubs.get(hub.session_id) is hub:
+            _log.warning("The process that ran the session %r is gone. It can be continued here.", hub.session_id)
+            del self.hubs[hub.session_id]
+            hub.close()
 
     async def _finish(self, work: Coroutine[Any, Any, ReadT]) -> ReadT:
         """Wait for work that goes on if the one who waits leaves: a session that is half open would stay locked."""
@@ -113,11 +174,13 @@ class Sessions:
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
 
-    async def _open_alone(self, id: str, new_for: str | None = None) -> LiveSession:
+    async def _open_alone(self, id: str, new_for: str | None = None, *, take_over: bool = False) -> LiveSession:
         """Open a session, once; one that is not there is created if there is an agent that it is `new_for`."""
         async with self._locks.setdefault(id, asyncio.Lock()):
             if (live := self.live.get(id)) is not None:
                 return live
+            if take_over:
+                return await self._open(id, await asyncio.to_thread(take_over_handle, self.store, id))
             try:
                 return await self._open(id, await asyncio.to_thread(self.store.open, id))
             except SessionNotFound:
@@ -139,6 +202,7 @@ class Sessions:
                 await asyncio.to_thread(hub.scan, handle)
                 self.hubs[id] = hub
             else:
+                hub.unfollow()
                 await hub.refresh()  # another program may have written to it
             outline = await asyncio.to_thread(read_outline, handle.lines())
             session = await asyncio.to_thread(Session, WatchedHandle(handle, hub.add_records))
@@ -149,7 +213,10 @@ class Sessions:
             if agent_name is not None:
                 outline.agent = agent_name
                 session.recorder.add(SERVED, {"agent": agent_name})
-            agent = await self._make_agent(outline, session)
+            agent = await make_agent(self.agents, outline, self.models, session.id)
+            if self._approval_timeout is not None:
+                agent.configure(approve_timeout=self._approval_timeout)
+            agent.configure(session=session)
         except BaseException:
             session.close()
             raise
@@ -157,34 +224,12 @@ class Sessions:
         await session.save()
         return live
 
-    async def _make_agent(self, outline: Outline, session: Session) -> Agent[Any]:
-        """An agent for a session; a session of an agent that is no longer here goes on with the first one."""
-        name = outline.agent
-        made = self.agents.get(name) or next(iter(self.agents.values()))
-        agent: Any = cast(Agent[Any], made).variant() if isinstance(made, Agent) else made()
-        if inspect.isawaitable(agent):
-            agent = await agent
-        if not isinstance(agent, Agent):
-            raise TypeError(f"The factory of the agent {name!r} returned {agent!r}, which is no Agent.")
-        agent = cast(Agent[Any], agent)
-        if agent.config.approval is not None:
-            # What one session is allowed from now on is not allowed in another one.
-            agent.configure(approval=agent.config.approval.copy())
-        if self._approval_timeout is not None:
-            agent.configure(approve_timeout=self._approval_timeout)
-        try:
-            change_settings(agent, outline.settings, self.models)
-        except ValueError as error:
-            _log.warning("The session %r goes on without what was configured before: %s", session.id, error)
-        agent.configure(session=session)
-        return agent
-
     # Reading
 
     async def list_summaries(self, user: str | None) -> Sequence[Summary]:
         """The sessions of a user, the most recently used first."""
         found = await asyncio.to_thread(self.store.list)
-        mine = [summary for summary in found if _belongs_to(summary.id, user)]
+        mine = [summary for summary in found if belongs_to(summary.id, user)]
         return sorted(mine, key=lambda summary: (-summary.updated, summary.id))
 
     async def read(self, user: str | None, id: str, read: Callable[[Iterator[tuple[int, bytes]]], ReadT]) -> ReadT:
@@ -200,7 +245,15 @@ class Sessions:
             outline = await self.find_outline(summary)
         except SessionNotFound:
             return None
-        return Listed(summary, "waiting" if outline.questions else "idle", outline.agent)
+        return Listed(summary, await self._find_status(summary.id, outline), outline.agent)
+
+    async def _find_status(self, id: str, outline: Outline) -> str:
+        """What a session does that is not open here."""
+        if outline.questions:
+            return "waiting"
+        if not outline.in_run or not isinstance(self.store, FollowedStore):
+            return "idle"
+        return "running" if await asyncio.to_thread(self.store.has_writer, id) else "idle"
 
     async def find_outline(self, summary: Summary) -> Outline:
         """The outline of a session that is not open here; read again only when it has grown."""
@@ -219,7 +272,7 @@ class Sessions:
 
     def check_owner(self, user: str | None, id: str) -> None:
         """Raise `SessionNotFound` for an id that is none, or of a session of another user."""
-        if not is_session_id(id) or not _belongs_to(id, user):
+        if not is_session_id(id) or not belongs_to(id, user):
             raise SessionNotFound(f"There is no session {id!r:.200}.")
 
     # Closing
@@ -250,11 +303,24 @@ class Sessions:
     async def refresh(self) -> None:
         """Show the watchers of sessions that are not open here what other programs have written to them."""
         for id, hub in list(self.hubs.items()):
+            await self._drop_taken(id)
             if hub.watchers and id not in self.live:
                 try:
+                    await self._follow(hub)
                     await hub.refresh()
                 except SessionError as error:
                     _log.error("The events of %r could not be read: %s", id, error)
+
+    async def _drop_taken(self, id: str) -> None:
+        """Close a session that another process has taken over: from here on it is followed like any other."""
+        live = self.live.get(id)
+        if live is None or live.session.taken is None:
+            return
+        async with self._locks.setdefault(id, asyncio.Lock()):
+            if self.live.get(id) is live:
+                del self.live[id]
+                await live.close()
+                await self._follow(live.hub)
 
     async def close_idle(self, only: str | None = None) -> None:
         """Close the sessions that no run and no watcher uses, or just one, so that other programs can open them."""
@@ -268,7 +334,13 @@ class Sessions:
         for id, hub in list(self.hubs.items()):
             async with self._locks.setdefault(id, asyncio.Lock()):
                 if not hub.watchers and id not in self.live and self.hubs.get(id) is hub:
+                    hub.unfollow()
                     del self.hubs[id]
+        for id, remote in list(self._remotes.items()):
+            was_used, remote.is_used = remote.is_used, False
+            if not was_used and only is None:
+                del self._remotes[id]
+                await remote.close()
 
     async def drain(self, grace: float) -> None:
         """Start no more runs, give those that go on some seconds, then cut them: they can be resumed."""
@@ -293,44 +365,14 @@ class Sessions:
             hub.close()
         self.live.clear()
         self.hubs.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        remotes, self._remotes = self._remotes, {}
+        for remote in remotes.values():
+            await remote.close()
 
     def _forget(self, id: str) -> None:
         self.live.pop(id, None)
         self._outlines.pop(id, None)
         if (hub := self.hubs.pop(id, None)) is not None:
             hub.close()
-
-
-def _read_agents(agents: Agents) -> dict[str, Any]:
-    found: dict[Any, Any] = {DEFAULT_AGENT: agents}
-    if isinstance(agents, Mapping):
-        found = dict(cast(Mapping[Any, Any], agents))
-    if not found:
-        raise ValueError("A server needs at least one agent: Server({'name': make_agent}).")
-    for name, made in found.items():
-        if not isinstance(name, str) or not (isinstance(made, Agent) or callable(made)):
-            raise TypeError(
-                f"agents is an Agent, a function that makes one, or a dict of these by name, got {name!r}: {made!r}."
-            )
-    return found
-
-
-def _make_prefix(user: str | None) -> str:
-    """The beginning of the ids of a user's sessions, so that owners are known without opening them."""
-    return "" if user is None else f"u{hashlib.sha256(user.encode()).hexdigest()[:16]}."
-
-
-def _find_id(name: str, user: str | None) -> str:
-    """The id of the session that a user calls by a name: the name itself, if it can be one."""
-    if is_session_id(name) and _belongs_to(name, user):
-        return name
-    id = f"{_make_prefix(user)}{name}"
-    if is_session_id(id) and _OWNER.match(name) is None:
-        return id
-    return f"{_make_prefix(user)}{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
-
-
-def _belongs_to(id: str, user: str | None) -> bool:
-    if user is None:
-        return _OWNER.match(id) is None
-    return id.startswith(_make_prefix(user))

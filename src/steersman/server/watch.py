@@ -43,6 +43,8 @@ class Watch:
         self._hub = hub
         # The number of the next event in the ring, if the watcher has got there.
         self._next: int | None = None
+        # What the watcher has seen at another server of the same session, which was ahead of this one.
+        self._ahead = self.position if self.position > hub.position else None
 
     def __enter__(self) -> Watch:
         self._hub.join()
@@ -59,6 +61,8 @@ class Watch:
                 items = self._read_ring(self._next)
             else:
                 items = await self._find_place()
+            if items and self._ahead is not None:
+                items = self._skip_seen(self._ahead)
             if items:
                 self.position = items[-1].position
                 return items
@@ -98,6 +102,17 @@ class Watch:
         snapshot = hub.make_snapshot()
         self._next, self.position = hub.end, hub.position
         return items if snapshot is None else [*items, snapshot]
+
+    def _skip_seen(self, ahead: Position) -> Sequence[Item]:
+        """Leave out what was seen elsewhere. Deltas may be joined otherwise there, so a snapshot replaces them."""
+        hub = self._hub
+        self._next = hub.end
+        items = [item for item in hub.ring if item.position > ahead]
+        if not items:
+            return ()
+        self._ahead = None
+        snapshot = hub.make_snapshot()
+        return items if snapshot is None else [*(item for item in items if item.is_record), snapshot]
 
     async def _read_store(self, last: int) -> Sequence[Item]:
         lines = await asyncio.to_thread(self._hub.read_lines, self.position.record)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record
-from steersman.session.stores.store import Handle, Problem, SharedHandle
+from steersman.session.stores.store import FollowedHandle, Handle, Problem, SharedHandle
 
 _log = logging.getLogger("steersman.server")
 
@@ -56,6 +56,14 @@ class WatchedHandle:
     def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
         """Call `wake` when something may have been queued."""
         return self._handle.watch_queue(wake) if isinstance(self._handle, SharedHandle) else _ignore
+
+    def watch_followers(self, came: Callable[[], None], /) -> Callable[[], None]:
+        """Call `came` when another process begins to follow the session, or asks."""
+        return self._handle.watch_followers(came) if isinstance(self._handle, FollowedHandle) else _ignore
+
+    def broadcast(self, data: bytes, /) -> bool:
+        """Send data to the processes that follow the session; returns whether there may be any."""
+        return isinstance(self._handle, FollowedHandle) and self._handle.broadcast(data)
 
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""

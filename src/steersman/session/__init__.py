@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from steersman.session.stores.postgres.store import PostgresStore
     from steersman.session.stores.sqlite.store import SqliteStore
     from steersman.session.stores.store import (
+        FollowedHandle,
+        FollowedStore,
+        Following,
         Handle,
         NewerFormat,
         Problem,
@@ -49,6 +52,7 @@ __getattr__, __dir__ = export_lazily(
         "stores.postgres.store": "PostgresStore",
         "stores.sqlite.store": "SqliteStore",
         "stores.store": (
+            "FollowedHandle FollowedStore Following "
             "Handle NewerFormat Problem Queue SessionBusy SessionDamaged SessionError SessionExists "
             "SessionNotFound SessionTaken SharedHandle SharedStore Store StoreFailed Summary"
         ),
@@ -60,6 +64,9 @@ __all__ = [
     "Branch",
     "Difference",
     "FORMAT",
+    "FollowedHandle",
+    "FollowedStore",
+    "Following",
     "Handle",
     "MemoryStore",
     "NewerFormat",

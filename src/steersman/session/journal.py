@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from weakref import WeakSet
 
 from steersman.session.records import Payload, Record, encode
-from steersman.session.stores.store import Handle, SessionError, SessionTaken
+from steersman.session.stores.store import Handle, SessionError, SessionTaken, call_wake
 from steersman.types.errors import describe_exception
 from steersman.types.ids import new_id
 
@@ -58,6 +58,8 @@ class JournalWriter:
         self.taken: str | None = None
         """Why nothing more is written: another writer has taken the session over."""
         self.on_taken: Callable[[str], None] | None = None
+        self.on_saved: Callable[[int], None] | None = None
+        """Called in any thread with the number of the last record of each group that was saved."""
         self._lag = lag
         self._retry = retry
         self._idle = idle
@@ -297,6 +299,8 @@ class JournalWriter:
             # Only after the outcome is on its way: a virtual clock that skips idle time must not skip this.
             if self._thread is not None and not self._waiting:
                 self._thread.name = _IDLE_NAME
+        if refused is None and (tell := self.on_saved) is not None:
+            call_wake(lambda: tell(group[-1].seq))
 
     def _degrade(self, reason: str) -> None:
         if self.degraded is None:

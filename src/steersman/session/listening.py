@@ -5,13 +5,24 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakMethod, ref
 
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter
 from steersman.session.orders import Order, UnreadableOrder, read_order
-from steersman.session.stores.store import Handle, Problem, SessionError, SessionTaken, SharedHandle
+from steersman.session.stores.store import (
+    FollowedHandle,
+    Handle,
+    Problem,
+    SessionError,
+    SessionTaken,
+    SharedHandle,
+)
 from steersman.types.errors import describe_exception
+
+if TYPE_CHECKING:
+    from steersman.session.relay import Feed, Relay
 
 _log = logging.getLogger("steersman")
 
@@ -26,7 +37,10 @@ class Listening:
         self._journal = journal
         self._index = index
         self._report = report
-        self._stop: Callable[[], None] | None = None
+        self._stops: list[Callable[[], None]] = []
+        self._joining = threading.Lock()
+        self._feed: Feed | None = None
+        self._relay: Relay | None = None
         self.on_order: Callable[[Order], object] | None = None
         """Called in any thread after an order was heard: an agent that rests may have something to do now."""
 
@@ -45,14 +59,41 @@ class Listening:
         listener.on_order = lambda order: (
             None if (me := listening()) is None or me.on_order is None else me.on_order(order)
         )
-        self._stop = handle.watch_queue(listener.look)
+        self._stops.append(handle.watch_queue(listener.look))
+        if isinstance(handle, FollowedHandle):
+            self._stops.append(
+                handle.watch_followers(lambda: None if (me := listening()) is None else me.tell_followers())
+            )
         listener.look()
+
+    def set_feed(self, feed: Feed) -> None:
+        """Set what gives the events of runs to those that follow the session in other processes."""
+        with self._joining:
+            self._feed = feed
+            relay = self._relay
+        if relay is not None:
+            relay.change_feed(feed)
+
+    def tell_followers(self) -> None:
+        """A process has begun to follow the session, or asks. For any thread."""
+        from steersman.session.relay import Relay  # only needed where sessions are followed
+
+        with self._joining:
+            journal, handle = self._journal, self._handle
+            if self._feed is None or journal is None or not isinstance(handle, FollowedHandle):
+                return
+            if self._relay is None:
+                self._relay = Relay(handle, journal, self._feed)
+            relay = self._relay
+        relay.join()
 
     def stop(self) -> None:
         """Hear nothing more: what is queued from here on waits for the next agent."""
-        if self._stop is not None:
-            self._stop()
-            self._stop = None
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+        if self._relay is not None:
+            self._relay.stop()
 
     @property
     def abort_due(self) -> bool:

@@ -45,33 +45,39 @@ class SessionQueue:
         self._queue = store.open_queue(id)
 
     def steer(
-        self, x: MessageLike, mode: Literal["skip", "cancel", "wait"] | None = None, *, key: str | None = None
+        self,
+        x: MessageLike,
+        mode: Literal["skip", "cancel", "wait"] | None = None,
+        *,
+        key: str | None = None,
+        id: str | None = None,
     ) -> Queued:
         """Queue a message for the start of the next turn, or of the next run if none is going on.
 
         `x` is a string, a message or a dict. Tool calls of the running turn are skipped or cancelled, by `mode`.
+        The message has this `id` in the queue of the agent, or a new one.
         """
         if mode not in (None, "skip", "cancel", "wait"):
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
-        return self._send("steering", key, message=require_content(to_message(x)), mode=mode)
+        return self._send("steering", key, id, message=require_content(to_message(x)), mode=mode)
 
-    def follow_up(self, x: MessageLike, *, key: str | None = None) -> Queued:
+    def follow_up(self, x: MessageLike, *, key: str | None = None, id: str | None = None) -> Queued:
         """Queue a message, given as for `steer`, for when the agent would otherwise stop."""
-        return self._send("follow_up", key, message=require_content(to_message(x)))
+        return self._send("follow_up", key, id, message=require_content(to_message(x)))
 
-    def abort(self, *, key: str | None = None) -> Queued:
+    def abort(self, *, key: str | None = None, id: str | None = None) -> Queued:
         """Interrupt the run. One that a crash has left unfinished is interrupted when it is continued."""
-        return self._send("abort", key)
+        return self._send("abort", key, id)
 
     def approve(
         self, approval_id: str, *, remember: bool = False, by: str = "application", key: str | None = None
     ) -> Queued:
         """Let a tool call run that waits for approval. After a crash this counts when the question is asked again."""
-        return self._send("approve", key, approval_id=approval_id, remember=remember, by=by)
+        return self._send("approve", key, None, approval_id=approval_id, remember=remember, by=by)
 
     def deny(self, approval_id: str, reason: str = "", *, by: str = "application", key: str | None = None) -> Queued:
         """Deny a tool call that waits for approval; the model reads the reason."""
-        return self._send("deny", key, approval_id=approval_id, reason=reason, by=by)
+        return self._send("deny", key, None, approval_id=approval_id, reason=reason, by=by)
 
     def waiting(self) -> Sequence[Order]:
         """What no agent has heard yet, by number; without what this version does not know."""
@@ -93,12 +99,12 @@ class SessionQueue:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _send(self, kind: OrderKind, key: str | None, **fields: object) -> Queued:
+    def _send(self, kind: OrderKind, key: str | None, id: str | None, **fields: object) -> Queued:
         texts = {name: value for name, value in fields.items() if name in ("approval_id", "reason", "by")}
         for name, value in (("key", "" if key is None else key), *texts.items()):
             if not is_instance(value, str):
                 raise TypeError(f"{name} is a string, got {value!r}.")
-        id = new_id("queued")
+        id = new_id("queued") if id is None else id
         order = to_json_value(msgspec.convert({"kind": kind, "id": id, "key": key}, Order))
         order.update({name: to_json_value(value) for name, value in fields.items() if value is not None})
         secrets = find_known_keys()

@@ -15,8 +15,10 @@ from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
 from steersman.server.hub import Hub
-from steersman.server.live import LiveSession, Receipt
+from steersman.server.live import LiveSession
 from steersman.server.position import Position, parse_position
+from steersman.server.receipts import Receipt
+from steersman.server.remote import RemoteSession
 from steersman.server.sessions import Listed, Sessions
 from steersman.server.tree_view import read_tree
 from steersman.server.watch import Watch
@@ -119,32 +121,32 @@ class Api:
     async def prompt(self, request: web.Request) -> web.Response:
         """Start a run with a message."""
         body = await read_body(request, bodies.Say)
-        live, key = await self._open(request), _read_key(request)
+        live, key = await self._find(request), _read_key(request)
         return _accept(await live.prompt(body.to_message("prompt"), key=key, approvals=body.approvals))
 
     async def steer(self, request: web.Request) -> web.Response:
         """Steer the run; without one it starts one."""
         body = await read_body(request, bodies.Steer)
-        live, key = await self._open(request), _read_key(request)
+        live, key = await self._find(request), _read_key(request)
         message = body.to_message("steer")
         return _accept(await live.steer(message, mode=body.mode, key=key, approvals=body.approvals))
 
     async def follow_up(self, request: web.Request) -> web.Response:
         """Queue a message for the end of the run; without one it starts one."""
         body = await read_body(request, bodies.Say)
-        live, key = await self._open(request), _read_key(request)
+        live, key = await self._find(request), _read_key(request)
         return _accept(await live.follow_up(body.to_message("follow_up"), key=key, approvals=body.approvals))
 
     async def abort(self, request: web.Request) -> web.Response:
         """Interrupt the run, if there is one."""
         await read_body(request, bodies.Nothing)
-        live = await self._open(request, starts=False)
+        live = await self._find(request, starts=False)
         return _accept(await live.abort(key=_read_key(request)))
 
     async def resume(self, request: web.Request) -> web.Response:
         """Go on after an error, an abort or a restart."""
         body = await read_body(request, bodies.Resume)
-        live, key = await self._open(request), _read_key(request)
+        live, key = await self._open(request, take_over=body.take_over), _read_key(request)
         return _accept(await live.resume(key=key, approvals=body.approvals))
 
     async def branch(self, request: web.Request) -> web.Response:
@@ -184,15 +186,22 @@ class Api:
             await asyncio.to_thread(live.session.set_title, title)
         return _accept(receipt)
 
-    async def _open(self, request: web.Request, *, starts: bool = True) -> LiveSession:
+    async def _open(self, request: web.Request, *, starts: bool = True, take_over: bool = False) -> LiveSession:
         """The session of the request; `starts` says that a run may begin, which is refused while draining."""
         if starts:
             self._check_not_draining()
-        return await self.sessions.open(current_user.get(), request.match_info["id"])
+        open = self.sessions.take_over if take_over else self.sessions.open
+        return await open(current_user.get(), request.match_info["id"])
 
-    async def _open_to_answer(self, request: web.Request) -> LiveSession:
+    async def _find(self, request: web.Request, *, starts: bool = True) -> LiveSession | RemoteSession:
+        """The session of the request, which may be open in another process."""
+        if starts:
+            self._check_not_draining()
+        return await self.sessions.find(current_user.get(), request.match_info["id"])
+
+    async def _open_to_answer(self, request: web.Request) -> LiveSession | RemoteSession:
         """The session of the request, for an answer to a question; without a run the answer would start one."""
-        live = await self._open(request, starts=False)
+        live = await self._find(request, starts=False)
         if not live.is_busy:
             self._check_not_draining()
         return live

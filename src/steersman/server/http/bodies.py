@@ -53,9 +53,10 @@ class Nothing(_Body, frozen=True):
 
 
 class Resume(_Body, frozen=True):
-    """Go on from where the conversation is."""
+    """Go on from where the conversation is; with `take_over` also if another process has the session."""
 
     approvals: Literal["wait", "deny"] = "wait"
+    take_over: bool = False
 
 
 class BranchAt(_Body, frozen=True):

@@ -198,6 +198,47 @@ class SharedStore(Store, Protocol):
         ...
 
 
+class Following(Protocol):
+    """What one process hears of a session that another one writes."""
+
+    def ask(self) -> None:
+        """Ask the writer where it is: its `came` is called."""
+        ...
+
+    def close(self) -> None:
+        """Hear nothing more; closing twice does nothing."""
+        ...
+
+
+@runtime_checkable
+class FollowedHandle(SharedHandle, Protocol):
+    """One open session whose writer can speak to the processes that follow it. What is said may be lost."""
+
+    def watch_followers(self, came: Callable[[], None], /) -> Callable[[], None]:
+        """Call `came`, in any thread, when a process begins to follow or asks; returns a function that ends this."""
+        ...
+
+    def broadcast(self, data: bytes, /) -> bool:
+        """Send data to all that follow, in order and without waiting; returns whether there may be any."""
+        ...
+
+
+@runtime_checkable
+class FollowedStore(SharedStore, Protocol):
+    """A store whose sessions other processes may follow."""
+
+    def follow(self, session_id: str, hear: Callable[[bytes | None], None], /) -> Following:
+        """Call `hear`, in any thread, with what the present writer broadcasts, and nothing of an earlier one.
+
+        `None` says that something may be lost, that there are records to read, or that there is another writer.
+        """
+        ...
+
+    def has_writer(self, session_id: str, /) -> bool:
+        """Whether a process has the session open for writing now."""
+        ...
+
+
 def call_wake(wake: Callable[[], None]) -> None:
     """Call the `wake` of a watched queue; whatever it raises, the thread goes on for the other sessions."""
     try:

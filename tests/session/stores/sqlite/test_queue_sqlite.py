@@ -15,8 +15,9 @@ from tests.session.kit import done, reopened, said
 
 from steersman import Session
 from steersman.session import SessionQueue
+from steersman.session.stores.sqlite.sockets import make_address, wake_writer
 from steersman.session.stores.sqlite.store import SqliteStore
-from steersman.session.stores.sqlite.wake import make_address, wake_writer, watch_session
+from steersman.session.stores.sqlite.wake import WriterWatch, start_watch
 from steersman.testing.store_checks import make_record
 
 _OLD = Path(__file__).parents[2] / "golden" / "format-1.db"
@@ -118,8 +119,8 @@ def test_a_writer_is_woken_by_a_datagram_and_needs_no_look_at_the_file(tmp_path:
         queue.steer("Hi.")
         assert own.recv(16, socket.MSG_DONTWAIT) == b"x"
     woken, others = threading.Semaphore(0), threading.Semaphore(0)
-    stop = watch_session(place, 7, 0, woken.release, lambda: False)
-    stop_other = watch_session(place, 8, 0, others.release, lambda: False)
+    stop = start_watch(WriterWatch(make_address(place, 7, 0), woken.release, lambda: False))
+    stop_other = start_watch(WriterWatch(make_address(place, 8, 0), others.release, lambda: False))
     for wakes in (woken, others):
         assert wakes.acquire(timeout=30)  # once it is bound
     for _ in range(3):

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from steersman.server.agents import DEFAULT_AGENT
 from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.json_rpc import (
     INTERNAL_ERROR,
@@ -31,7 +32,7 @@ from steersman.server.fronts.json_rpc import (
 from steersman.server.fronts.mcp.call_view import CallView, make_error
 from steersman.server.fronts.questions import Questions
 from steersman.server.live import LiveSession
-from steersman.server.sessions import DEFAULT_AGENT, Sessions
+from steersman.server.sessions import Sessions
 from steersman.server.watch import Watch
 from steersman.types.messages import user_message
 

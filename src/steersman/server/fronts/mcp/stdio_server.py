@@ -7,9 +7,10 @@ import os
 import sys
 from typing import Final
 
+from steersman.server.agents import Agents
 from steersman.server.fronts.json_rpc import INVALID_REQUEST, encode_line
 from steersman.server.fronts.mcp.front import DESCRIPTION, McpFront
-from steersman.server.sessions import Agents, Sessions
+from steersman.server.sessions import Sessions
 from steersman.session.opening import open_store
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import Store

@@ -11,7 +11,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -20,7 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
-from steersman.session.stores.postgres.tables import CONFIGURE, LOCK_TIMEOUT, TABLES, TERMINATE_HOLDER
+from steersman.session.stores.postgres.tables import CONFIGURE, HOLDERS, LOCK_TIMEOUT, TABLES, TERMINATE_HOLDER
 from steersman.session.stores.store import StoreFailed
 
 if TYPE_CHECKING:
@@ -93,6 +93,11 @@ class Connection(psycopg.Connection[Row]):
         """What a notification about a session says; another schema of the same database has other tables."""
         return f"{self.tables} {number}"
 
+    def find_held(self, places: Iterable[str]) -> set[str]:
+        """Those of these sessions, each as `make_place` says it, whose lock a connection holds."""
+        keys = {_make_lock_key(place): place for place in places}
+        return {keys[key] for (key,) in self.execute(HOLDERS, (list(keys),))}
+
     def terminate_holder(self, number: int) -> None:
         """End the connection that holds the lock of a session, and with it what it has not committed."""
         self.execute(TERMINATE_HOLDER, (self._make_lock_key(number),))
@@ -116,7 +121,7 @@ class Connection(psycopg.Connection[Row]):
         return True
 
     def _make_lock_key(self, number: int) -> int:
-        return hash_to_int64(f"steersman {self.tables} {number}")
+        return _make_lock_key(self.make_place(number))
 
     if not TYPE_CHECKING:  # between its versions the driver adds parameters
 
@@ -126,6 +131,10 @@ class Connection(psycopg.Connection[Row]):
             except ServerTimeout:
                 self.close()
                 raise
+
+
+def _make_lock_key(place: str) -> int:
+    return hash_to_int64(f"steersman {place}")
 
 
 def hash_to_int64(text: str) -> int:

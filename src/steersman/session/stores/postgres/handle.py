@@ -46,6 +46,7 @@ from steersman.types.content import replace_lone_surrogates
 
 if TYPE_CHECKING:
     from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection
+    from steersman.session.stores.postgres.follow import Followers
 
 _T = TypeVar("_T")
 
@@ -67,6 +68,7 @@ class PostgresHandle:
         self._token: str | None = None
         self._place = ""
         self._watches: list[Callable[[], None]] = []
+        self._followers: Followers | None = None
         self.epoch = epoch  # 0 until it is the owner
 
     @property
@@ -94,10 +96,11 @@ class PostgresHandle:
 
     def own(self, connection: Connection) -> None:
         """Become the owner: no statement of an earlier one is accepted any more."""
-        found = connection.execute(OWN, (self.session_id,)).fetchone() or self._raise_not_found()
+        values = (self.session_id, str(connection.tables))
+        found = connection.execute(OWN, values).fetchone() or self._raise_not_found()
         if found[0] != self._number:
             raise SessionBusy(f"The session {self.session_id!r} was just deleted and created again elsewhere.")
-        _, self._last, self.epoch = found
+        _, self._last, self.epoch, _ = found
 
     def take_over(self, connection: Connection) -> None:
         """Become the owner although another one has the lock."""
@@ -131,6 +134,18 @@ class PostgresHandle:
         stop = watch_session(self._link.address, self._place, wake)
         self._watches.append(stop)
         return stop
+
+    def watch_followers(self, came: Callable[[], None], /) -> Callable[[], None]:
+        """Call `came` in a thread when a process begins to follow the session, or asks."""
+        from steersman.session.stores.postgres.follow import Followers
+
+        self._followers = Followers(self._link.address, self._place, self.epoch, came)
+        self._watches.append(self._followers.stop)
+        return self._followers.stop
+
+    def broadcast(self, data: bytes, /) -> bool:
+        """Send data to those that follow the session, by notifications."""
+        return self._followers is not None and self._followers.send(data)
 
     def set_last_seq(self, last: int) -> None:
         """Set the number of the last record."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from steersman.session.stores.postgres.handle import PostgresHandle
 from steersman.session.stores.postgres.tables import CREATE, FIND, LIST, LOCK_SESSIONS
@@ -13,8 +13,10 @@ from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
     from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection, ServerAddress
+    from steersman.session.stores.postgres.follow import PostgresFollowing
     from steersman.session.stores.postgres.queue import PostgresQueue
 
+_T = TypeVar("_T")
 _TIMEOUT = 30.0
 
 
@@ -110,6 +112,34 @@ class PostgresStore:
             link.close()
             raise
         return PostgresQueue(link, session_id, number)
+
+    def follow(self, session_id: str, hear: Callable[[bytes | None], None], /) -> PostgresFollowing:
+        """Hear what the present writer of an existing session broadcasts."""
+        from steersman.session.stores.postgres.follow import PostgresFollowing  # it needs the driver
+
+        place = self._look(session_id, "followed", lambda connection, number: connection.make_place(number), write=True)
+        return PostgresFollowing(self._address, place, hear)
+
+    def has_writer(self, session_id: str, /) -> bool:
+        """Whether a connection holds the lock of the session."""
+
+        def look(connection: Connection, number: int) -> bool:
+            return bool(connection.find_held([connection.make_place(number)]))
+
+        return self._look(session_id, "read", look, write=False)
+
+    def _look(self, session_id: str, done: str, look: Callable[[Connection, int], _T], *, write: bool) -> _T:
+        """What a function finds about an existing session."""
+        check_session_id(session_id)
+        link = self._link(self._address, write=write)
+
+        def work(connection: Connection) -> _T:
+            return look(connection, self._find(connection, session_id, write=write)[0])
+
+        try:
+            return link.run(f"The session {session_id!r} could not be {done} in {self._address.name!r}", work)
+        finally:
+            link.close()
 
     def list(self) -> Sequence[Summary]:
         """The sessions, the last used first."""

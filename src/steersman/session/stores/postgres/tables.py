@@ -68,6 +68,12 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     """,
 )
 CHANNEL: Final = "steersman_queue"
+WATCH_CHANNEL: Final = "steersman_watch"
+"""The beginning of the channels of those that follow a session."""
+NOTIFY: Final[LiteralString] = """
+    SELECT pg_notify(channel, payload)
+    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS sent (channel, payload, at) ORDER BY at
+"""
 CREATE: Final[LiteralString] = """
     INSERT INTO steersman_sessions (id, created, updated, title, last, epoch) VALUES (%s, %s, %s, '', 0, 1)
     ON CONFLICT (id) DO NOTHING RETURNING number
@@ -75,8 +81,12 @@ CREATE: Final[LiteralString] = """
 LOCK_SESSIONS: Final[LiteralString] = "LOCK TABLE steersman_sessions IN SHARE ROW EXCLUSIVE MODE"
 FIND: Final[LiteralString] = "SELECT number, last FROM steersman_sessions WHERE id = %s"
 LAST: Final[LiteralString] = "SELECT last FROM steersman_sessions WHERE number = %s"
+# Those that follow the session hear of the new owner in the order of the commits, so nothing later of a former one.
 OWN: Final[LiteralString] = """
-    UPDATE steersman_sessions SET epoch = epoch + 1 WHERE id = %s RETURNING number, last, epoch
+    WITH owned AS (
+        UPDATE steersman_sessions SET epoch = epoch + 1 WHERE id = %s RETURNING number, last, epoch
+    )
+    SELECT number, last, epoch, pg_notify('steersman_watch_' || %s || '_' || number, epoch::text) FROM owned
 """
 LIST: Final[LiteralString] = """
     SELECT id, title, created, updated, last FROM steersman_sessions ORDER BY updated DESC, number DESC
@@ -138,6 +148,12 @@ WAITING: Final[LiteralString] = """
         SELECT number, key, checksum, data FROM steersman_queue
         WHERE session = %(number)s AND number > %(after)s AND data IS NOT NULL ORDER BY number LIMIT 256
     ) AS queue ON true WHERE sessions.number = %(number)s ORDER BY queue.number
+"""
+HOLDERS: Final[LiteralString] = """
+    SELECT classid::bigint << 32 | objid::bigint FROM pg_locks
+    WHERE locktype = 'advisory' AND granted AND objsubid = 1
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (classid::bigint << 32 | objid::bigint) = ANY(%s::bigint[])
 """
 # The connection that holds the advisory lock of a session, by the two halves of its key.
 TERMINATE_HOLDER: Final[LiteralString] = """

@@ -59,6 +59,11 @@ class LockFile:
         """Take this lock exclusively if it is free; always `False` where the lock file is read-only."""
         return self.writable and self._lock(number, exclusive=True, wait=False)
 
+    def is_locked(self, number: int) -> bool:
+        """Whether another one holds this lock exclusively; takes nothing."""
+        free = fcntl.fcntl(self._open(0), fcntl.F_OFD_GETLK, _pack_flock(number, fcntl.F_RDLCK))
+        return struct.unpack("hhqqi4x", free)[0] != fcntl.F_UNLCK
+
     @contextmanager
     def hold(self, number: int) -> Generator[None]:
         """Wait for this lock and hold it exclusively for a while."""
@@ -107,6 +112,13 @@ class LockFile:
 
 class WholeFileLocks(LockFile):
     """The same for systems that lock only whole files: one file for each number."""
+
+    def is_locked(self, number: int) -> bool:
+        """The same; the lock is taken for a moment, since these cannot be asked."""
+        if not self._lock(number, exclusive=False, wait=False):
+            return True
+        self._unlock(number)
+        return False
 
     def _name(self, number: int) -> Path:
         return self._path if number == 0 else self._path.with_name(f"{self._path.name}-{number}")
@@ -186,6 +198,10 @@ class Access:
         if self.locks is None or not self.locks.try_lock(row.number + (row.epoch << _EPOCH_SHIFT)):
             raise make_busy_error(row.id)
         self.is_writer = True
+
+    def is_locked(self, row: SessionRow) -> bool:
+        """Whether another one is the writer of a session."""
+        return self.locks is not None and self.locks.is_locked(row.number + (row.epoch << _EPOCH_SHIFT))
 
     def is_alone(self) -> bool:
         """Whether this is the only one that has the file open now."""

@@ -13,6 +13,7 @@ from steersman.session.records import Record, encode, make_title
 from steersman.session.stores.sqlite.access import Access, identify_file
 from steersman.session.stores.sqlite.queue_rows import read_epoch, read_queued, remove_queued
 from steersman.session.stores.sqlite.rescue import rescue
+from steersman.session.stores.sqlite.sockets import make_address
 from steersman.session.stores.sqlite.tables import (
     Damage,
     Lost,
@@ -26,7 +27,7 @@ from steersman.session.stores.sqlite.tables import (
     transaction,
     update_session,
 )
-from steersman.session.stores.sqlite.wake import watch_session
+from steersman.session.stores.sqlite.wake import WriterWatch, start_watch
 from steersman.session.stores.store import (
     Problem,
     SessionBusy,
@@ -59,6 +60,7 @@ class SqliteHandle:
         self._damage = ""
         self._data_version = 0
         self._watches: list[Callable[[], None]] = []
+        self._watch: WriterWatch | None = None
         self._reader = access.connection
         if access.is_writer:
             self._reader = self._open_reader()
@@ -144,10 +146,31 @@ class SqliteHandle:
 
     def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
         """Call `wake` in a thread when something may have been queued."""
-        row = self._row
-        stop = watch_session(self._access.file_id, row.number, row.epoch, wake, self._has_changed)
+        address = make_address(self._access.file_id, self._row.number, self._row.epoch)
+        self._watch = WriterWatch(address, wake, self._has_changed)
+        stop = start_watch(self._watch)
         self._watches.append(stop)
         return stop
+
+    def watch_followers(self, came: Callable[[], None], /) -> Callable[[], None]:
+        """Call `came` in a thread when a process begins to follow the session, or asks; its queue must be watched."""
+        watch = self._watch
+        if watch is None:
+            raise SessionError(
+                f"The queue of the session {self.session_id!r} is not watched: call watch_queue() first."
+            )
+        watch.came = came
+        if watch.followers:
+            came()
+
+        def stop() -> None:
+            watch.came = None
+
+        return stop
+
+    def broadcast(self, data: bytes, /) -> bool:
+        """Send data to those that follow the session, through their sockets."""
+        return self._watch is not None and self._watch.send(data)
 
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""

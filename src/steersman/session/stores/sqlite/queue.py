@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from steersman.session.stores.sqlite.access import Access
 from steersman.session.stores.sqlite.queue_rows import insert_queued, read_epoch, read_queued
+from steersman.session.stores.sqlite.sockets import wake_writer
 from steersman.session.stores.sqlite.tables import SessionRow, classify_errors, transaction
-from steersman.session.stores.sqlite.wake import wake_writer
 from steersman.session.stores.store import SessionError, SessionNotFound
 
 

@@ -26,9 +26,11 @@ from steersman.session.stores.sqlite.access import (
     open_reader_locks,
     translate_os_errors,
 )
+from steersman.session.stores.sqlite.following import SqliteFollowing
 from steersman.session.stores.sqlite.handle import SqliteHandle
 from steersman.session.stores.sqlite.queue import SqliteQueue
 from steersman.session.stores.sqlite.rescue import copy_file, find_gaps, make_companion_path, rescue
+from steersman.session.stores.sqlite.sockets import wake_writer
 from steersman.session.stores.sqlite.tables import (
     ONCE,
     Damage,
@@ -44,7 +46,6 @@ from steersman.session.stores.sqlite.tables import (
     transaction,
     update_session,
 )
-from steersman.session.stores.sqlite.wake import wake_writer
 from steersman.session.stores.store import (
     SessionBusy,
     SessionDamaged,
@@ -134,6 +135,26 @@ class SqliteStore:
                 return SqliteQueue(access, self._find_row(session_id, access))
 
         return self._run(work, write=True)
+
+    def follow(self, session_id: str, hear: Callable[[bytes | None], None], /) -> SqliteFollowing:
+        """Hear what the present writer of an existing session broadcasts."""
+        self._check_there(session_id)
+
+        def work(access: Access) -> SqliteFollowing:
+            with classify_errors(f"The file {str(self.path)!r} cannot be read"):
+                return SqliteFollowing(access, self._find_row(session_id, access), hear)
+
+        return self._run(work, write=False)
+
+    def has_writer(self, session_id: str, /) -> bool:
+        """Whether a process has the lock of the session."""
+        self._check_there(session_id)
+
+        def work(access: Access) -> bool:
+            with access, classify_errors(f"The file {str(self.path)!r} cannot be read"):
+                return access.is_locked(self._find_row(session_id, access))
+
+        return self._run(work, write=False)
 
     def list(self) -> Sequence[Summary]:
         """The sessions, the last used first."""

@@ -1,0 +1,122 @@
+"""Processes that follow a session hear its writer, and nothing of a former one (durable.md U3, U5)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from queue import SimpleQueue
+from random import Random
+
+import pytest
+
+from steersman.session.stores.postgres.follow import MOST_PARTS, PartReader, pack_parts
+from steersman.session.stores.store import FollowedHandle, FollowedStore, Store
+
+pytestmark = pytest.mark.real_time
+
+
+class Ears:
+    """What one process hears."""
+
+    def __init__(self, store: FollowedStore) -> None:
+        self.heard: SimpleQueue[bytes | None] = SimpleQueue()
+        self.following = store.follow("s", self.heard.put)
+
+    def wait_for(self, data: bytes) -> list[bytes]:
+        """What was heard up to this."""
+        found: list[bytes] = []
+        while not found or found[-1] != data:
+            heard = self.heard.get(timeout=20)
+            if heard is not None:
+                found.append(heard)
+        return found
+
+
+@pytest.fixture
+def shared(stores: Store) -> FollowedStore:
+    """A store whose sessions can be followed."""
+    if not isinstance(stores, FollowedStore):
+        pytest.skip("Sessions of this store cannot be followed.")
+    return stores
+
+
+def watch(handle: FollowedHandle) -> threading.Semaphore:
+    """Listen for those that come."""
+    came = threading.Semaphore(0)
+    handle.watch_queue(lambda: None)
+    handle.watch_followers(came.release)
+    return came
+
+
+def test_what_a_writer_says_is_heard_in_order_by_all_that_follow(shared: FollowedStore) -> None:
+    """durable.md U5: also what is longer than one notification, and without followers nothing is sent."""
+    handle = shared.create("s")
+    assert isinstance(handle, FollowedHandle)
+    came = watch(handle)
+    assert not handle.broadcast(b"to no one")
+    both: list[Ears] = []
+    for _ in range(2):
+        both.append(Ears(shared))
+        assert came.acquire(timeout=20)
+    long = Random(1).randbytes(40_000).hex().encode()
+    for data in (b"one", long, "zw\u00f6lf".encode(), b"end"):
+        assert handle.broadcast(data)
+    for ears in both:
+        assert ears.wait_for(b"end") == [b"one", long, "zw\u00f6lf".encode(), b"end"]
+    both[0].following.ask()
+    assert came.acquire(timeout=20)
+    for ears in both:
+        ears.following.close()
+    handle.close()
+
+
+def test_a_writer_that_was_taken_over_is_not_heard(shared: FollowedStore) -> None:
+    """durable.md U3: what it says afterwards is lost, and the new writer is heard without being told of followers."""
+    former = shared.create("s")
+    assert isinstance(former, FollowedHandle)
+    came = watch(former)
+    ears = Ears(shared)
+    assert came.acquire(timeout=20)
+    former.broadcast(b"before")
+    assert ears.wait_for(b"before") == [b"before"]
+    owner = shared.take_over("s")
+    former.broadcast(b"late")
+    assert isinstance(owner, FollowedHandle)
+    assert watch(owner).acquire(timeout=20)
+    former.broadcast(b"later")
+    owner.broadcast(b"mine")
+    assert ears.wait_for(b"mine") == [b"mine"]
+    ears.following.close()
+    former.close()
+    owner.close()
+
+
+def test_it_is_known_whether_a_session_has_a_writer(shared: FollowedStore) -> None:
+    """durable.md U5: a run whose writer is gone does not go on."""
+    handle = shared.create("s")
+    assert shared.has_writer("s")
+    handle.close()
+    assert not shared.has_writer("s")
+    first = shared.open("s")
+    second = shared.take_over("s")
+    assert shared.has_writer("s")
+    second.close()
+    assert not shared.has_writer("s")
+    first.close()
+
+
+def test_a_payload_fits_into_a_notification_and_comes_back_whole() -> None:
+    """durable.md U5: PostgreSQL refuses payloads of 8,000 bytes; what is far too long is not sent at all."""
+    data = os.urandom(100_000)
+    parts = pack_parts(2**40, "f" * 20, data)
+    assert max(len(part.encode()) for part in parts) < 8_000
+    reader = PartReader()
+    assert [reader.add(part) for part in parts] == [*[None] * (len(parts) - 1), data]
+    assert pack_parts(1, "x", os.urandom(MOST_PARTS * 8_000)) == ()
+    assert reader.add(pack_parts(2**40 - 1, "y", b"former")[0]) is None
+
+
+@pytest.mark.parametrize("payload", ["", "x", "7 a 0 1", "7 a 0 1 %%%", "7 a 0 1 QUJD", "7 a x y z", "7 a 1 2 QUJD"])
+def test_what_another_program_has_sent_is_left_out(payload: str) -> None:
+    """durable.md U5: any client of the database can send notifications."""
+    assert PartReader().add(payload) is None
