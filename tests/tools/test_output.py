@@ -130,7 +130,7 @@ def test_too_many_lines_keep_head_and_tail_and_name_the_file_with_all(tmp_path: 
     path = Path(output.details["full_output"])
     assert output == ToolOutput(
         f"line 0\nline 1\n[... 760 bytes in 96 lines left out; full output: {path} ...]\nline 98\nline 99\n",
-        {"x": 1, "full_output": str(path)},
+        {"lines": 100, "x": 1, "full_output": str(path)},
     )
     assert (path.read_text(), path.parent, stat.S_IMODE(path.stat().st_mode)) == (text, tmp_path / "new", 0o600)
 

@@ -23,6 +23,7 @@ SUBCOMMANDS = {
     "acp": "be the agent of an editor, over stdin and stdout (Agent Client Protocol)",
     "mcp": "be a tool of another program, over stdin and stdout (Model Context Protocol)",
 }
+MODES = ("ask", "accept-edits", "plan", "bypass")
 THINKING = ("off", "minimal", "low", "medium", "high")
 
 
@@ -63,7 +64,7 @@ commands:
   steersman acp                                     {acp}
   steersman mcp                                     {mcp}
 
-exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused or denied, 130 interrupted
+exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused by the model or a guard, 130 interrupted
 """.format(**SUBCOMMANDS)
 
 
@@ -79,6 +80,7 @@ class Options:
     system_prompt: str | None = None
     tools: tuple[str, ...] | None = None
     allowed_tools: tuple[str, ...] = ()
+    permission_mode: str | None = None
     max_turns: int | None = None
     max_budget_usd: float | None = None
     max_duration: float | None = None
@@ -175,6 +177,12 @@ def _add_tool_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="RULES",
         help="what needs no approval, for example 'edit,bash(git status:*)'",
+    )
+    tools.add_argument(
+        "--permission-mode",
+        choices=MODES,
+        help="what needs approval: all but reading (ask), commands (accept-edits), nothing may change (plan), nothing "
+        "(bypass)",
     )
     tools.add_argument(
         "--mcp-config", type=Path, metavar="FILE", help="start the MCP servers of this file (same format as .mcp.json)"

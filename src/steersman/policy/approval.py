@@ -72,7 +72,7 @@ class Approval:
     is allowed except what `deny` matches). Paths in rules are relative to `workspace`.
     """
 
-    __slots__ = ("_allow", "_ask", "_deny", "_remembered", "mode")
+    __slots__ = ("_allow", "_ask", "_deny", "_remembered", "_roots", "mode")
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Approval:
         # Imported late: the parser of rules is only needed with a policy.
         from steersman.policy.rules import parse_allow_rules, parse_deny_or_ask_rules, resolve_roots
 
-        roots = resolve_roots(workspace)
+        self._roots = roots = resolve_roots(workspace)
         self.mode: Mode = mode
         self._deny = parse_deny_or_ask_rules(deny, "deny", roots)
         self._ask = parse_deny_or_ask_rules(ask, "ask", roots)
@@ -111,10 +111,21 @@ class Approval:
     def copy(self) -> Approval:
         """A policy with the same rules and approvals, which changes independently of this one."""
         other = object.__new__(type(self))
-        for name in ("_allow", "_ask", "_deny", "mode"):
+        for name in ("_allow", "_ask", "_deny", "_roots", "mode"):
             setattr(other, name, getattr(self, name))
         other._remembered = set(self._remembered)
         return other
+
+    def add_allow_rules(self, *rules: str) -> None:
+        """Add rules to `allow`, also during a run: they count from the next call on. A bad one raises `ValueError`."""
+        from steersman.policy.rules import parse_allow_rules
+
+        self._allow = parse_allow_rules([*self._allow.texts, *rules], self._roots)
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The rules of `allow`."""
+        return self._allow.texts
 
     def remember(self, tool: str, arguments: Mapping[str, Any]) -> None:
         """Allow this exact call from now on, unless a rule denies it."""
@@ -153,6 +164,10 @@ class Approval:
         The file tools ask it about what they open and list, because `judge` does not know where a symlink leads.
         """
         return next((rule.text for rule in self._deny if rule.covers_path(tool, path)), "")
+
+    def find_path_question(self, tool: str, path: str) -> str:
+        """Find the rule of `ask` that names a tool and matches a real, absolute path; an empty text where none does."""
+        return next((rule.text for rule in self._ask if rule.covers_path(tool, path)), "")
 
     @property
     def denies_paths(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a tool call would do, as a person reads it: the command, the changed lines, or the arguments."""
+"""What a tool call would do, as a person reads it: the command, the diff, or the arguments; and what it may destroy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ MAX_PREVIEW = 20_000
 """How many characters of a call a preview shows; the beginning and the end of what is longer."""
 
 _TAIL = MAX_PREVIEW // 4
+_DIFF: Mapping[str, Kind] = {"+": "added", "-": "removed", "@": "note", "\\": "note", "[": "note"}
 
 
 class Part(NamedTuple):
@@ -47,9 +48,22 @@ def describe_arguments(name: str, arguments: Mapping[str, Any]) -> Iterator[Part
         yield Part(_encode_rest(rest))
 
 
-def preview_call(name: str, arguments: Mapping[str, Any]) -> str:
-    """The arguments as one text for a person, safe to show: invisible characters are escaped, long texts are cut."""
-    text = "\n".join([part.text for part in describe_arguments(name, arguments)])
+def describe_call(name: str, arguments: Mapping[str, Any], effect: str | None = None) -> Iterator[Part]:
+    """What a call would do: `effect`, which the tool's own preview gave, or else the arguments."""
+    if effect is None:
+        yield from describe_arguments(name, arguments)
+        return
+    lines = effect.removesuffix("\n").split("\n")
+    if len(lines) > 1 and lines[0].startswith("--- ") and lines[1].startswith("+++ "):
+        yield Part(lines[1][4:].removeprefix("b/"), "path")
+        lines = lines[2:]
+    for line in lines:
+        yield Part(line, _DIFF.get(line[:1], "plain"))
+
+
+def preview_call(name: str, arguments: Mapping[str, Any], effect: str | None = None) -> str:
+    """The call as one text for a person, safe to show: invisible characters are escaped, long texts are cut."""
+    text = "\n".join([part.text for part in describe_call(name, arguments, effect)])
     if len(text) <= MAX_PREVIEW:
         return escape_invisible(text)
     left_out = len(text) - MAX_PREVIEW

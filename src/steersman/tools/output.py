@@ -194,7 +194,7 @@ def truncate_output(output: ToolOutput, *, max_bytes: int, max_lines: int, direc
     path, failure = _save(text, directory)
     where = f"full output: {path}" if path else f"the full output could not be saved: {failure}"
     short = _shorten(text, max_bytes, max_lines, where)
-    details = {**output.details, "full_output": path} if path else output.details
+    details = {"lines": _count_lines(text), **output.details, "full_output": path} if path else output.details
     if isinstance(output.content, str):
         return msgspec.structs.replace(output, content=short, details=details)
     images = [block for block in output.content if not isinstance(block, TextContent)]

@@ -35,6 +35,7 @@ from steersman.types.tools import ToolOutput
 
 Keys: TypeAlias = Callable[[dict[str, Any]], Iterable[str]]
 NeedsApproval: TypeAlias = bool | Callable[[dict[str, Any]], bool]
+Preview: TypeAlias = Callable[[dict[str, Any], ToolContext | None], str]
 Access: TypeAlias = Literal["read", "edit", "full"]
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Tool(Generic[P, R]):
     `sequential` tools run alone; calls whose `keys` share an element run one after another; steering does not cancel
     `uninterruptible` ones; an `idempotent` tool may be called twice with the effect of one call. `access` says what a
     call can change, for an approval policy: "read" nothing, "edit" only files of the workspace, "full" anything.
+    `preview(arguments, ctx)` says what a call would do, for the person who is asked: it changes nothing, runs in a
+    thread, and raises `ToolError` if the call cannot succeed, which is then its result without a question.
     """
 
     __slots__ = (
@@ -83,6 +86,7 @@ class Tool(Generic[P, R]):
         "name",
         "needs_approval",
         "parameters",
+        "preview",
         "sequential",
         "timeout",
         "uninterruptible",
@@ -103,6 +107,7 @@ class Tool(Generic[P, R]):
         idempotent: bool = False,
         needs_approval: NeedsApproval = False,
         access: Access = "full",
+        preview: Preview | None = None,
     ) -> None:
         _check_name(name)
         if not callable(execute):
@@ -111,6 +116,10 @@ class Tool(Generic[P, R]):
             raise TypeError(f"The description of tool {name!r} is a string, got {description!r}.")
         if keys is not None and not callable(keys):
             raise TypeError(f"'keys' of tool {name!r} is a function of the arguments, got {keys!r}.")
+        if preview is not None and not callable(preview):
+            raise TypeError(
+                f"'preview' of tool {name!r} is a function of the arguments and a context, got {preview!r}."
+            )
         self.name = self.__name__ = name
         self.description = description
         self.parameters: Mapping[str, Any] = _check_object_schema(name, parameters)
@@ -122,6 +131,7 @@ class Tool(Generic[P, R]):
         self.idempotent = idempotent
         self.needs_approval = needs_approval
         self.access: Access = _check_access(name, access)
+        self.preview = preview
         self._parameters: Parameters | None = None
         self._set_calling(build_convention_from_schema(execute, self.parameters, name))
 
@@ -234,6 +244,7 @@ def tool(
     idempotent: bool = False,
     needs_approval: NeedsApproval = False,
     access: Access = "full",
+    preview: Preview | None = None,
 ) -> Callable[[Callable[Q, T]], Tool[Q, T]]: ...
 def tool(
     function: Callable[..., Any] | None = None,

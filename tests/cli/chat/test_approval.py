@@ -56,15 +56,18 @@ def test_the_command_is_shown_with_what_is_invisible_in_it_and_yes_no_and_words_
     assert heard(server, 3)[-1] == ("user", "no, call it other")
 
 
-def test_always_means_this_very_call_and_a_question_that_is_over_gives_the_line_back(
+def test_a_call_that_no_rule_can_say_is_allowed_exactly_and_a_question_that_is_over_gives_the_line_back(
     place: Place, server: OpenAIChatServer
 ) -> None:
-    same = answer(call("bash", command="touch same"))
-    server.say(same, same, answer(call("bash", command="touch other")), "Stopped.")
+    same = answer(call("bash", command="touch same\n"))
+    server.say(same, same, answer(call("bash", command="touch other\n")), "Stopped.")
     with chatting(place, server) as terminal:
         terminal.enter("Make files.")
         terminal.wait_for("touch same")
-        said(terminal, "a")
+        said(terminal, "A")
+        terminal.wait_for("No rule can say this")
+        terminal.press("backspace")
+        said(terminal, "s")
         terminal.wait_for("touch other")
         terminal.wait_for(MARK)
         terminal.press("esc")
@@ -153,13 +156,13 @@ def test_everything_is_shown_of_a_long_write_an_edit_and_an_unknown_tool(
     )
     with chatting(place, server, rows=20) as terminal:
         terminal.enter("Write.")
-        terminal.wait_for("All 63 lines are above")
+        terminal.wait_for("All 66 lines are above")
         for number in range(60):
-            assert f"  │ + line {number}\n" in terminal.everything
+            assert f"  │ +line {number}\n" in terminal.everything
         said(terminal, "y")
-        terminal.wait_for("- old words")
-        assert "May the agent change this file?\n  │ a.txt\n" in terminal.shown
-        assert "  │ + new words" in terminal.shown
+        terminal.wait_for("-old words")
+        assert "May the agent change this file?\n  │ a.txt\n  │ @@ -1 +1 @@\n" in terminal.shown
+        assert "  │ +new words" in terminal.shown
         said(terminal, "y")
         terminal.wait_for("Done.")
     assert (place.project / "a.txt").read_text() == "new words\n"

@@ -14,6 +14,7 @@ from steersman.cli.chat.commands import run_command
 from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, make_context_config
 from steersman.context.compaction.strategies import ContextConfig
+from steersman.policy.approval import Mode
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.testing import answer, call
@@ -63,7 +64,7 @@ def test_the_tree_shows_where_to_branch_and_a_branch_goes_on_from_there(place: P
             terminal.wait_for(READY)
         terminal.enter("/tree")
         terminal.wait_for("●")
-        points = dict(re.findall(r"[○●] (\w+)  (\w+)\?", terminal.shown))
+        points = dict(re.findall(r"[○●] ([\w-]+)  (\w+)\?", terminal.shown))
         first = next(point for point, words in points.items() if words == "Colour")
         terminal.enter(f"/branch {first} Taste?")
         terminal.wait_for("It is sweet.")
@@ -72,7 +73,7 @@ def test_the_tree_shows_where_to_branch_and_a_branch_goes_on_from_there(place: P
         terminal.wait_for("It is sour.")
         terminal.wait_for(READY)
         terminal.enter("/branch nowhere")
-        terminal.wait_for("No entry is called 'nowhere' here.")
+        terminal.wait_for("'nowhere' is not an entry of this session.")
         terminal.enter("/tree")
         terminal.wait_for(lambda at: at.shown.count("branch from") == 3)
         assert terminal.shown.count("you are here") == 1
@@ -95,6 +96,7 @@ class Room:
     def put_back(self, text: str) -> None: ...
     def refresh(self) -> None: ...
     def leave(self, code: int = 0) -> None: ...
+    def change_mode(self, mode: Mode) -> None: ...
     async def prepare(self, model: Model) -> None: ...
     def get_system_prompt(self, model: Model) -> str:
         return f"You are {model.id}."
@@ -179,7 +181,7 @@ def test_what_changes_the_conversation_waits_for_the_run(place: Place, server: O
         terminal.wait_for("New.")
         terminal.wait_for(READY)
         terminal.enter("/tree")
-        terminal.wait_for(lambda at: re.search("you are here\n● [0-9]+  Who are you\\?", at.shown) is not None)
+        terminal.wait_for(lambda at: re.search("you are here\n● [0-9a-f-]+  Who are you\\?", at.shown) is not None)
     assert heard(server, 2) == [("user", "Who are you?")]
 
 

@@ -55,6 +55,7 @@ def test_no_form_of_injection_reaches_the_terminal(place: Place, server: OpenAIC
     everything = " ".join(f"form{number}:{form}" for number, form in enumerate(FORMS))
     project = place.project
     (project / "evil.txt").write_bytes(everything.encode())
+    (project / "page.txt").write_text(everything.replace("\0", ""), encoding="utf-8")
     for number, form in enumerate(FORMS):
         if "/" not in form and "\x00" not in form:
             (project / f"name{number}{form}").touch()
@@ -69,6 +70,8 @@ def test_no_form_of_injection_reaches_the_terminal(place: Place, server: OpenAIC
     allowed = "bash(cat evil.txt)"
     server.say(
         answer(f"Text: {everything}", call("bash", command="cat evil.txt"), call("list", path=".")),
+        answer(call("write", path=f"new{FORMS[0]}", content=everything)),
+        answer(call("edit", path="page.txt", edits=[{"old": "form0:", "new": f"{FORMS[1]}\n"}])),
         answer(call("bash", command=f"echo {everything.replace(chr(0), '')}")),
         f"# {everything}\n\n```{FORMS[0]}\n{everything}\n```\n\n[{everything}](https://x.example)",
     )
@@ -80,17 +83,24 @@ def test_no_form_of_injection_reaches_the_terminal(place: Place, server: OpenAIC
         terminal.paste(f"Begin {everything}".replace("\x1b[200~", "").replace("\x1b[201~", ""))
         terminal.wait_for("form96:")
         terminal.press("enter")
+        for number in (1, 2):
+            terminal.wait_for("\n?")
+            terminal.type("y")
+            terminal.wait_for("\n? y")
+            terminal.press("enter")
+            terminal.wait_for(lambda at, number=number: at.everything.count("You said yes.") == number)
         terminal.wait_for("\n?")
         terminal.paste(f"no {FORMS[2]} instead")
         terminal.wait_for("instead")
         terminal.press("enter")
-        terminal.wait_for(lambda at: len(server.requests) == 3 and READY in at.shown)
+        terminal.wait_for(lambda at: len(server.requests) == 5 and READY in at.shown)
+        terminal.press("ctrl+o", "ctrl+o")
         terminal.enter("/tree")
         terminal.wait_for("●")
         terminal.type("/branch \u202e\x9b2J")
         terminal.wait_for("\\u{202e}\\u{9b}2J")
         terminal.press("enter")
-        terminal.wait_for("No entry is called")
+        terminal.wait_for("is not an entry")
         terminal.type("Read @")
         terminal.wait_for("evil.txt")
         terminal.press("ctrl+c", "ctrl+d")

@@ -78,7 +78,7 @@ def test_what_was_cleared_is_not_sent_to_the_model_and_can_be_gone_back_to(
         terminal.wait_for("from its beginning, after /clear")
         terminal.enter("/tree")
         terminal.wait_for("● the beginning")
-        (point,) = re.findall(r"○ (\w+)  Say one", terminal.shown)
+        (point,) = re.findall(r"○ ([\w-]+)  Say one", terminal.shown)
         terminal.enter("Say two.")
         terminal.wait_for("Two.")
         terminal.wait_for(READY)

@@ -48,7 +48,7 @@ def test_a_narrow_window_does_not_break(place: Place, server: OpenAIChatServer, 
         # The input line is there, with the state right below it, and nothing below that.
         at = int(terminal.screen.cursor.y)
         assert terminal.cursor_line == "\u276f"
-        assert terminal.lines[at + 1].startswith("openai-chat:gpt-x"[: columns - 1])
+        assert terminal.lines[at + 1].startswith("ask · openai-chat:gpt-x"[: columns - 1])
         assert "".join(terminal.lines[at + 2 :]) == ""
         assert terminal.screen.cursor.x == 2
         # A state line that stayed behind would be in what has scrolled away.
@@ -64,7 +64,7 @@ def test_a_window_that_changes_its_size_is_drawn_anew(place: Place, server: Open
         terminal.enter("Begin.")
         terminal.wait_for("started")
         terminal.resize(40, 15)
-        terminal.wait_for(lambda at: any(line.startswith("openai-chat:gpt-x") for line in at.lines))
+        terminal.wait_for(lambda at: any(line.startswith("ask · openai-chat:gpt-x") for line in at.lines))
         terminal.type("narrow now")
         terminal.wait_for("narrow now")
         terminal.resize(60, 20)

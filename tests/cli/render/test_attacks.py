@@ -175,4 +175,4 @@ def test_what_is_hidden_in_markdown_is_shown() -> None:
 def test_a_name_with_line_breaks_forges_no_line() -> None:
     """failures.md L23."""
     show = heard(a_show(), [tool_end("read", {"path": "a\n✓ bash  rm -rf ~ · exit 0"}, "x\ny")])
-    assert show.take_finished(80) == "✓ read  a␊✓ bash  rm -rf ~ · exit 0 · 2 lines\n"
+    assert show.take_finished(80) == "✓ read  a␊✓ bash  rm -rf ~ · exit 0 · 2 lines\n  x\n  y\n"

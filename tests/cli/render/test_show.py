@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,7 +131,7 @@ def test_what_changes_is_live_and_what_is_done_is_finished() -> None:
     heard(show, [answer_end(), tool_start("bash", {"command": "seq 9"})])
     heard(show, [tool_update("bash", {"type": "output", "text": "".join(f"{n}\n" for n in range(9))})])
     clock.now = 4.0
-    assert show.render_live(40, 9) == ("\n⠋ bash  seq 9 · 1 s\n  5\n  6\n  7\n  8\n\n⠋ working · 4 s")
+    assert show.render_live(40, 9) == ("\n⠋ bash  seq 9 · 1 s\n  4\n  5\n  6\n  7\n  8\n\n⠋ working · 4 s")
     assert show.render_live(40, 3) == "  8\n\n⠋ working · 4 s"
     assert show.render_live(40, 1) == "⠋ working · 4 s"
     assert show.render_live(40, 0) == ""
@@ -186,12 +187,14 @@ CALLS: dict[str, AgentEvent] = {
     "✓ write  a · nothing changed": tool_end("write", {"path": "a", "content": "x"}, created=False, diff=""),
     '✓ add  "a":1,"b":2 · 3': tool_end("add", {"a": 1, "b": 2}, "3"),
     "✓ now": tool_end("now"),
-    "✓ fetch  http://a.example · 3 lines": tool_end("fetch", {"url": "http://a.example"}, "a\nb\nc"),
-    "✗ bash  x · timed out": tool_end("bash", {"command": "x"}, exit_code=None, timed_out=True, error=True),
+    "✓ fetch  http://a.example · 3 lines\n  a\n  b\n  c": tool_end("fetch", {"url": "http://a.example"}, "a\nb\nc"),
+    "✗ bash  x · timed out · 0.0 s": tool_end("bash", {"command": "x"}, exit_code=None, timed_out=True, error=True),
     "⊘ bash  x · denied\n  No.": tool_end("bash", {"command": "x"}, "No.", error=True, status="denied"),
     "✗ x · not a valid call\n  Unknown.": tool_end("x", {}, "Unknown.", error=True, status="invalid"),
     "⊘ x · interrupted": tool_end("x", error=True, status="interrupted"),
-    "✗ bash  a␊b · exit 1\n  red": tool_end("bash", {"command": "a\nb"}, "\x1b[31mred\x1b[0m", error=True, exit_code=1),
+    "✗ bash  a␊b · exit 1 · 0.0 s\n  red": tool_end(
+        "bash", {"command": "a\nb"}, "\x1b[31mred\x1b[0m", error=True, exit_code=1
+    ),
 }
 
 
@@ -270,6 +273,37 @@ def test_retries_other_models_and_compaction_are_told() -> None:
     assert show.render_live(80, 9) == "⠋ compacting the conversation (9 messages) · 0 s"
 
 
+def test_a_call_shows_the_end_of_its_output_and_all_of_it_when_asked(tmp_path: Path) -> None:
+    """The count is that of what the tool wrote, not of what the model got."""
+    whole = tmp_path / "output"
+    whole.write_text("".join(f"{number}\n" for number in range(1, 3001)))
+    got = "1\n[... shortened ...]\n" + "".join(f"{number}\n" for number in range(2990, 3001))
+    events = [
+        tool_end("bash", {"command": "true"}, "(no output)", exit_code=0, lines=0),
+        tool_end("bash", {"command": "seq 1 3000"}, got, exit_code=0, lines=3000, output_file=str(whole)),
+    ]
+    show = heard(a_show(), events)
+    assert show.take_finished(60) == (
+        "✓ bash  true · exit 0 · 0.0 s\n"
+        "✓ bash  seq 1 3000 · exit 0 · 0.0 s · 3,000 lines\n"
+        "  … 2,995 lines above\n  2996\n  2997\n  2998\n  2999\n  3000\n"
+    )
+    show.expand()
+    lines = show.take_finished(60).split("\n")
+    assert lines[:3] == ["", "✓ bash  seq 1 3000 · exit 0 · 0.0 s · 3,000 lines", "  1"]
+    assert lines[-2:] == ["  3000", ""]
+    show.expand()
+    both = show.take_finished(60)
+    assert both.startswith("✓ bash  true · exit 0 · 0.0 s\n  (no output)\n✓ bash  seq 1 3000")
+    whole.unlink()  # it goes with the session; then there is what the model got
+    show.expand()
+    assert show.take_finished(60) == "\nThere is no more output to show.\n"
+    heard(show, [tool_end("bash", {"command": "x"}, "\x1b[31ma\x1b[0m\x1b]0;b\x07\rc", exit_code=0, lines=1)])
+    show.take_finished(60)
+    show.expand()
+    assert show.take_finished(60).endswith("\n  a␛]0;b␇\n  c\n")
+
+
 def test_answers_that_came_from_elsewhere_are_told() -> None:
     """server.md S7: the user of the terminal has not seen them."""
     events: list[AgentEvent] = [
@@ -292,7 +326,7 @@ def test_everything_is_shown_to_who_asks_for_it() -> None:
         "  word word word word word word word word word word word word word word word\n"
         "  word word word word word word word word word word\n"
         "\n"
-        "✓ bash · 3 lines\n"
+        "✓ bash · exit 0 · 0.0 s\n"
         "  a\n"
         "  b\n"
         "  c\n"

@@ -35,6 +35,9 @@ def resolutions(done: Done) -> list[tuple[str, str, str]]:
     return [(event.decision, event.by, event.reason) for event in done.events if isinstance(event, ApprovalResolved)]
 
 
+TWO = "two\n@@ -0,0 +1 @@\n+2\n\\ No newline at end of file"
+
+
 def test_an_editor_approves_one_call_and_denies_another(place: Place, server: OpenAIChatServer) -> None:
     """server.md S7; api.md, Rulings: the command is asked by events and answered by lines."""
     server.say(answer(call("bash", command="echo one > one"), call("write", path="two", content="2")), "As you like.")
@@ -44,7 +47,7 @@ def test_an_editor_approves_one_call_and_denies_another(place: Place, server: Op
         assert (first["tool_name"], first["preview"]) == ("bash", "echo one > one")
         started.send_line(type="approve", id=first["approval_id"])
         _, second = questions(started, 2)  # a command runs alone, so the next call is asked about after it
-        assert (second["tool_name"], second["preview"], second["deadline"]) == ("write", "two\n+ 2", None)
+        assert (second["tool_name"], second["preview"], second["deadline"]) == ("write", TWO, None)
         assert second["args"] == {"path": "two", "content": "2"}
         started.send_line(type="deny", id=second["approval_id"], reason="Not that one")
         started.wait_for('"agent_end"')

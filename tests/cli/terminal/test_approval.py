@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from tests.cli.command import Place, command_line, environment
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.terminal.approval import ApprovalAnswer, describe_effect, parse_answer
+from steersman.cli.terminal.approval import (
+    CAPITAL,
+    NO_RULE,
+    ApprovalAnswer,
+    ApprovalRequest,
+    describe_effect,
+    parse_answer,
+)
 from steersman.cli.terminal.columns import measure_cells
-from steersman.policy.approval import Approved
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import ToolCall
@@ -23,19 +29,25 @@ HERE = Path("/work/place")
 
 
 def shown(name: str, width: int = 60, why: str = "no rule allows it", **arguments: object) -> list[str]:
-    return describe_effect(ToolCall(id="1", name=name, arguments=arguments), why, HERE, width, color=False).split("\n")
+    request = ApprovalRequest(ToolCall(id="1", name=name, arguments=arguments), why)
+    return describe_effect(request, HERE, width, color=False).split("\n")
 
 
 def test_only_a_clear_yes_is_one() -> None:
-    assert [parse_answer(line).verdict for line in ("y", " YES ", "a", "always")] == [
-        Approved(),
-        Approved(),
-        Approved(remember=True),
-        Approved(remember=True),
+    asked = ToolCall(id="1", name="bash", arguments={"command": "ls"})
+    request, bare = ApprovalRequest(asked, rules=("bash(ls:*)",)), ApprovalRequest(asked)
+    assert [parse_answer(line, request) for line in ("y", " YES ", "s", "A", "always")] == [
+        ApprovalAnswer(yes=True),
+        ApprovalAnswer(yes=True),
+        ApprovalAnswer(yes=True, scope="session"),
+        ApprovalAnswer(yes=True, scope="always"),
+        ApprovalAnswer(yes=True, scope="always"),
     ]
-    assert [parse_answer(line) for line in ("", "n", "No", "\t")] == [ApprovalAnswer(yes=False)] * 4
-    assert parse_answer("yes but elsewhere") == ApprovalAnswer(yes=False, words="yes but elsewhere")
-    assert parse_answer("yy").verdict is False
+    # What a habit of another program may mean, and what no rule can say, is asked about again.
+    assert (parse_answer("a", request), parse_answer("A", bare)) == (CAPITAL, NO_RULE)
+    assert [parse_answer(line, bare) for line in ("", "n", "No", "\t")] == [ApprovalAnswer(yes=False)] * 4
+    assert parse_answer("yes but elsewhere", bare) == ApprovalAnswer(yes=False, words="yes but elsewhere")
+    assert parse_answer("yy", bare) == ApprovalAnswer(yes=False, words="yy")
 
 
 def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:
@@ -46,6 +58,7 @@ def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:
         "  │ {",
         '  │   "timeout": 5',
         "  │ }",
+        "Warning: it deletes folders with everything in them.",
         "In /work/place.",
         "Needs approval: no rule allows it.",
     ]
@@ -70,7 +83,8 @@ def test_a_write_says_whether_a_file_is_there(tmp_path: Path) -> None:
     (tmp_path / "old").touch()
     for path, words in (("old", "May the agent overwrite this file?"), ("new", "May the agent create this file?")):
         asked = ToolCall(id="1", name="write", arguments={"path": path, "content": "x\n"})
-        assert describe_effect(asked, "", tmp_path, 60, color=False).split("\n") == [words, f"  │ {path}", "  │ + x"]
+        shown = describe_effect(ApprovalRequest(asked), tmp_path, 60, color=False)
+        assert shown.split("\n") == [words, f"  │ {path}", "  │ + x"]
 
 
 def test_a_name_an_address_and_a_reason_cannot_forge_a_line() -> None:

@@ -49,8 +49,16 @@ async def test_a_command_gives_its_output_and_how_it_ended(bash: Tool, command: 
     output = await run(bash, command)
     assert output.content == content
     assert output.is_error == (code != 0)
-    assert {**output.details, "duration": 0} == {**QUIET, "exit_code": code, "duration": 0, "sandbox": "off"}
+    expected = {**QUIET, "exit_code": code, "duration": 0, "sandbox": "off"}
+    written = content.partition("\n\n[")[0].strip() if content[:1] not in ("[", "(") else ""
+    assert {**output.details, "duration": 0} == {**expected, "lines": len(written.splitlines())}
     assert output.details["duration"] > 0
+
+
+@pytest.mark.parametrize(("command", "lines"), [("seq 1 3000", 3000), ("printf 'a\\nb'", 2), ("true", 0)])
+async def test_the_number_of_lines_is_that_of_the_whole_output(bash: Tool, command: str, lines: int) -> None:
+    """Also where the model gets only its beginning and its end."""
+    assert (await run(bash, command)).details["lines"] == lines
 
 
 async def test_it_runs_in_the_workspace_and_each_call_is_a_new_shell(bash: Tool, tmp_path: Path) -> None:

@@ -1,23 +1,23 @@
 """The slash commands of the chat, such as `/model`; the model does not see them.
 
 To add a command, write a function that takes the chat and the rest of the line, and add it to `COMMANDS` below.
-`/tree` shows the branches of a session with short ids that lead back to entries.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 from steersman.agent.agent import Agent
 from steersman.cli.chat.conversation import Conversation, Kind
+from steersman.cli.chat.tree import render_tree
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
+from steersman.cli.sessions.entry_names import find_entry
 from steersman.cli.setup.model_choice import resolve_model
 from steersman.cli.setup.startup import add_usual_prices, explain_missing_budget, has_unknown_price, make_context_config
 from steersman.cli.terminal.sanitize import sanitize_line
-from steersman.context.entries import Entry, MessageEntry
+from steersman.policy.approval import Mode
 from steersman.types.messages import UserMessage
 from steersman.types.model import Model, ThinkingLevel
 from steersman.types.usage import Usage
@@ -31,7 +31,9 @@ KEYS: Mapping[str, str] = {
     "Alt+Enter": "during a run: queue a follow-up; otherwise: a new line",
     "Ctrl-J, or \\ Enter": "a new line",
     "Esc, Ctrl-C": "interrupt the run",
+    "Ctrl-O": "show all output of the last tool call; again: of all calls of the run",
     "Ctrl-R, ↑ ↓": "earlier input",
+    "Shift+Tab": "change the mode: ask, accept-edits, plan",
     "Tab": "complete a command, a model or a path; @ completes paths as you type",
     "Ctrl-D": "quit",
 }
@@ -51,6 +53,10 @@ class Chat(Protocol):
 
     def leave(self, code: int = 0) -> None:
         """Ends the chat."""
+        ...
+
+    def change_mode(self, mode: Mode) -> None:
+        """Changes what needs approval, from the next call on."""
         ...
 
     async def prepare(self, model: Model) -> None:
@@ -162,6 +168,27 @@ def _change_thinking(chat: Chat, level: str) -> None:
         chat.say("notice", f"From the next turn on thinking is {level}.")
 
 
+def _change_mode(chat: Chat, name: str) -> None:
+    modes: tuple[str, ...] = get_args(Mode)
+    if not name:
+        approval = chat.conversation.agent.config.approval
+        rules = ", ".join(() if approval is None else approval.allowed)
+        allowed = f" Rules: {rules}." if rules else ""
+        chat.say("notice", f"The mode is {chat.conversation.mode}. Modes: {', '.join(modes)}.{sanitize_line(allowed)}")
+    elif name not in modes:
+        chat.say(
+            "error",
+            f"The mode is one of {', '.join(modes)}, got {sanitize_line(name)!r}.{suggest_nearest(name, modes)}",
+        )
+    else:
+        chat.change_mode(cast(Mode, name))
+
+
+def list_modes() -> tuple[str, ...]:
+    """Lists the permission modes."""
+    return cast(tuple[str, ...], get_args(Mode))
+
+
 def _list_tools(chat: Chat, _: str) -> None:
     agent = chat.conversation.agent
     tools = agent.tool_table.read(agent.context.tools)
@@ -203,7 +230,7 @@ def _branch(chat: Chat, rest: str) -> None:
         chat.say("error", "/branch needs an ID from /tree, and optionally a prompt.")
         return
     session = _require_session(agent)
-    at = find_tree_entry(session, name)
+    at = find_entry(session, name)
     log = session.find_log_with(at).fork(at)
     if prompt.strip():
         chat.conversation.begin(lambda: agent.branch(at, prompt=prompt.strip()))
@@ -222,7 +249,7 @@ def _require_session(agent: Agent) -> Session:
 
 def _rerun(chat: Chat, name: str) -> None:
     agent = chat.conversation.agent
-    at = find_tree_entry(_require_session(agent), name) if name else None
+    at = find_entry(_require_session(agent), name) if name else None
     chat.conversation.begin(lambda: agent.rerun(at=at))
 
 
@@ -263,6 +290,7 @@ COMMANDS: Mapping[str, Command] = {
     "help": Command("list commands and keys", _show_help),
     "model": Command("show the model, or change it from the next run on", _change_model, "[NAME]"),
     "thinking": Command("how much the model thinks: off, minimal, low, medium, high", _change_thinking, "[LEVEL]"),
+    "mode": Command("what needs approval: ask, accept-edits, plan or bypass", _change_mode, "[MODE]"),
     "tools": Command("list the tools, and which need approval", _list_tools),
     "cost": Command("tokens and cost of this chat", _show_cost),
     "compact": Command("compact the conversation", _compact, only_when_idle=True),
@@ -279,74 +307,3 @@ ALIASES: Mapping[str, str] = {"exit": "quit", "q": "quit", "?": "help", "new": "
 def list_thinking_levels() -> tuple[str, ...]:
     """Lists the thinking levels."""
     return cast(tuple[str, ...], get_args(ThinkingLevel))
-
-
-_MAX_WORDS = 60
-
-
-def render_tree(session: Session, *, cleared: bool = False) -> list[str]:
-    """Renders every branch, the current one last. Each line is an exchange: the id where it ended and how it began.
-
-    After /clear no branch is current, and the next prompt starts another one.
-    """
-    short = _shorten_ids(session)
-    lines: list[str] = []
-    seen: set[str] = set()
-    branches = sorted(session.tree(), key=lambda branch: (branch.current, branch.updated))
-    for number, branch in enumerate(branches):
-        current = branch.current and not cleared
-        if len(branches) > 1:
-            label = f" “{sanitize_line(branch.label)}”" if branch.label else ""
-            forked = "" if branch.fork is None else f" from {short.get(branch.fork, branch.fork)}"
-            here = ", you are here" if current else ""
-            lines += [""] * (number > 0) + [f"branch{label}{forked}{here}"]
-        for id, words in _list_exchanges(session.entries(branch.leaf)):
-            mark = "●" if current and id == branch.leaf else "·" if id in seen else "○"
-            if id not in seen or current:
-                lines.append(f"{mark} {short.get(id, id)}  {words}")
-            seen.add(id)
-    return [*lines, "", "● the beginning, after /clear"] if lines and cleared else lines
-
-
-def _list_exchanges(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Lists the user's messages, each with the last entry before the next one."""
-    found: list[tuple[str, str]] = []
-    for entry in entries:
-        if isinstance(entry, MessageEntry) and type(entry.message) is UserMessage and not entry.message.synthetic:
-            found.append((entry.id, _abbreviate(entry.message.text)))
-        elif found:
-            found[-1] = entry.id, found[-1][1]
-    return found
-
-
-def _abbreviate(text: str) -> str:
-    line = sanitize_line(" ".join(text[: 4 * _MAX_WORDS].split()))
-    return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
-
-
-def _shorten_ids(session: Session) -> dict[str, str]:
-    """Returns the shortest unique name of each entry: the number at the end of its id, or everything after the kind."""
-    ids = _list_ids(session)
-    ends = [id.rpartition("_")[2] for id in ids]
-    times = Counter(ends)
-    return {
-        id: end if times[end] == 1 and end else id.partition("_")[2] or id for id, end in zip(ids, ends, strict=True)
-    }
-
-
-def _list_ids(session: Session) -> list[str]:
-    return list(dict.fromkeys(entry.id for branch in session.tree() for entry in session.entries(branch.leaf)))
-
-
-def find_tree_entry(session: Session, name: str) -> str:
-    """Finds an entry by short name, id or label."""
-    ids = _list_ids(session)
-    named = session.resolve_entry(name)
-    if named in ids:
-        return named
-    found = [id for id, short in _shorten_ids(session).items() if short == name]
-    found = found or [id for id in ids if id.endswith(f"_{name}")]
-    if len(found) == 1:
-        return found[0]
-    what = "Several entries are" if found else "No entry is"
-    raise UserError(f"{what} called {name!r} here. /tree shows the IDs.")

@@ -6,18 +6,26 @@ It uses only the public methods of `Agent`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, Protocol, TypeAlias
 
 from steersman.agent.agent import Agent
 from steersman.cli.exits import describe_error
 from steersman.events.stream import EventStream
+from steersman.policy.approval import Mode
 from steersman.types.events import AgentEvent, MessageStart, TurnStart
 from steersman.types.messages import AgentMessage, UserMessage
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
 Kind: TypeAlias = Literal["user", "notice", "error"]
+
+MODES: Mapping[Mode, str] = {
+    "ask": "what does more than read needs your approval",
+    "accept-edits": "files of this folder are changed without asking, commands still ask",
+    "plan": "nothing is changed and no command runs; the model looks around and plans",
+    "bypass": "everything runs without asking, except what a rule denies",
+}
 
 _TWICE = 1.5
 """Seconds within which a second Ctrl-C leaves."""
@@ -61,6 +69,22 @@ class Conversation:
     def running(self) -> bool:
         """Whether a run is going on."""
         return self._run is not None
+
+    @property
+    def mode(self) -> Mode:
+        """What needs approval."""
+        approval = self.agent.config.approval
+        return "bypass" if approval is None else approval.mode
+
+    def change_mode(self, mode: Mode) -> None:
+        """Changes what needs approval, from the next call on; shows what that means."""
+        approval = self.agent.config.approval
+        if approval is None:
+            self._view.say("error", "This agent has no approval policy, so it has no modes.")
+            return
+        approval.mode = mode
+        self._view.say("notice", f"The mode is {mode}: {MODES[mode]}.")
+        self._view.refresh()
 
     @property
     def waiting(self) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from steersman.cli.chat.commands import ALIASES, COMMANDS, list_thinking_levels
+from steersman.cli.chat.commands import ALIASES, COMMANDS, list_modes, list_thinking_levels
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import ApprovalAnswer
@@ -43,6 +43,14 @@ def build_key_bindings(screen: Screen) -> KeyBindings:
     @keys.add("c-c", filter=~is_searching | Condition(lambda: screen.conversation.running))
     def _(_: KeyPressEvent) -> None:
         screen.interrupt_or_leave()
+
+    @keys.add("s-tab", filter=~has_completions & ~is_searching)
+    def _(_: KeyPressEvent) -> None:
+        screen.cycle_mode()
+
+    @keys.add("c-o", filter=~is_searching)
+    def _(_: KeyPressEvent) -> None:
+        screen.expand()
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
@@ -213,7 +221,7 @@ def suggest(before: str, workspace: Path, models: Callable[[], Iterable[str]]) -
             yield from _suggest_commands(word)
             return
         yield from _suggest_arguments(ALIASES.get(word, word), rest.lstrip(), models)
-        if space and word in ("model", "thinking"):
+        if space and word in ("model", "thinking", "mode"):
             return
     yield from suggest_paths(_take_last_word(before), workspace)
 
@@ -239,7 +247,7 @@ def _suggest_commands(word: str) -> Iterator[Suggestion]:
 
 
 def _suggest_arguments(command: str, rest: str, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
-    known = {"model": models, "thinking": list_thinking_levels}.get(command, tuple)()
+    known = {"model": models, "thinking": list_thinking_levels, "mode": list_modes}.get(command, tuple)()
     for name in known:
         if name.startswith(rest) and _is_plain(name):
             yield Suggestion(name, len(rest))

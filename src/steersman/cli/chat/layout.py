@@ -45,11 +45,11 @@ def render_waiting(waiting: Sequence[tuple[str, str]], width: int) -> list[str]:
 
 
 def render_state(conversation: Conversation, hint: str, width: int) -> str:
-    """Renders the status line: a hint if there is one, otherwise the model and its usage."""
+    """Renders the status line: a hint if there is one, otherwise the mode, the model and its usage."""
     if hint:
         return truncate(sanitize_line(hint), width)
     usage = conversation.usage
-    parts = [sanitize_line(conversation.agent.config.model.name)]
+    parts = [conversation.mode, sanitize_line(conversation.agent.config.model.name)]
     if conversation.running:
         parts.append("Esc interrupts")
     if usage.known:

@@ -12,12 +12,12 @@ from steersman.cli.chat.question import Question, discard_typed_input
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import CHOICES, SETTLING, ApprovalAnswer, describe_effect
+from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, apply_answer, describe_effect, prepare_request
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.cli.terminal.stdin import TerminalLines
-from steersman.policy.approval import Approved
+from steersman.policy.approval import Approved, Mode
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEnd, AgentEvent, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from steersman.types.messages import AssistantMessage
@@ -86,6 +86,10 @@ class LineChat:
         if not self._over.done():
             self._over.set_result(code)
 
+    def change_mode(self, mode: Mode) -> None:
+        """Changes what needs approval."""
+        self.conversation.change_mode(mode)
+
     async def prepare(self, model: Model) -> None:
         """Loads an embedded model."""
         if model.provider == "local":
@@ -101,10 +105,11 @@ class LineChat:
     async def approve(self, call: ToolCall, why: str) -> bool | Approved:
         """Asks for approval of a tool call; the next typed line is the answer."""
         async with self._turn:
-            question = self._question = Question(call, why)
+            request = await prepare_request(call, why, self.started.agent)
+            question = self._question = Question(request)
             width = count_columns(STDOUT) or 80
-            effect = describe_effect(call, why, self.started.workspace, width, color=self._color)
-            self._print("\n".join([effect, *wrap(CHOICES, width)]))
+            effect = describe_effect(request, self.started.workspace, width, color=self._color)
+            self._print("\n".join([effect, *wrap(request.choices, width)]))
             question.mark_shown()
             try:
                 await asyncio.sleep(SETTLING)
@@ -113,9 +118,12 @@ class LineChat:
                 answer = await question.answer
             finally:
                 self._question = None
+            verdict, said = apply_answer(answer, request, self.started.agent)
+            if answer.scope != "once":
+                self.say("notice", said)
         if answer.words:
             self.conversation.send(answer.words)
-        return answer.verdict
+        return verdict
 
     # Input
 
@@ -163,8 +171,9 @@ class LineChat:
         if line:
             self._breaking.reset()
         if self._question is not None:
-            if self._question.settled:
-                self._question.answer_with(line)
+            if self._question.settled and not self._question.answer_with(line):
+                self._print(self._question.note)
+                self._write("? ")
         elif is_command(line):
             await run_command(self, line)
         elif line:

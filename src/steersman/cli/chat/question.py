@@ -10,8 +10,7 @@ import asyncio
 import sys
 import termios
 
-from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, parse_answer
-from steersman.types.content import ToolCall
+from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, ApprovalRequest, parse_answer
 
 QUIET = 0.5
 """Seconds without a key after which the user is not typing."""
@@ -20,10 +19,9 @@ QUIET = 0.5
 class Question:
     """An open question and the answer so far."""
 
-    def __init__(self, call: ToolCall, why: str) -> None:
+    def __init__(self, request: ApprovalRequest) -> None:
         loop = asyncio.get_running_loop()
-        self.call = call
-        self.why = why
+        self.request = request
         self.note = ""
         self.preface = ""
         self.pasted = False
@@ -55,7 +53,11 @@ class Question:
 
     def answer_with(self, line: str) -> bool:
         """Answers with a typed line; returns whether it counted as an answer."""
-        answer = ApprovalAnswer(yes=False, words=line.strip()) if self.pasted and line.strip() else parse_answer(line)
+        pasted = self.pasted and bool(line.strip())
+        answer = ApprovalAnswer(yes=False, words=line.strip()) if pasted else parse_answer(line, self.request)
+        if isinstance(answer, str):
+            self.note = answer
+            return False
         if answer.yes and not self._seen:
             self.note = "The line arrived in one piece. Press Enter to confirm yes."
             return False

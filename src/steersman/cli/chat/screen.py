@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,11 +10,10 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
-from prompt_toolkit.output import ColorDepth
-from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
 from steersman.cli.chat.commands import is_command, run_command, unescape_slash
+from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
 from steersman.cli.chat.layout import build_layout, render_state, render_waiting
@@ -25,11 +21,11 @@ from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.render import render_markdown
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import CHOICES, SETTLING, ApprovalAnswer, describe_effect
+from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, apply_answer, describe_effect, prepare_request
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.numbers import format_progress
 from steersman.cli.terminal.sanitize import sanitize_line
-from steersman.policy.approval import Approved
+from steersman.policy.approval import Approved, Mode
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEvent
 from steersman.types.model import Model
@@ -42,53 +38,11 @@ if TYPE_CHECKING:
 FRAME = 0.04
 """The least seconds between two frames; the spinner turns every second or third frame."""
 
+CYCLE: tuple[Mode, ...] = ("ask", "accept-edits", "plan")
+"""The modes that Shift+Tab goes through."""
+
 ESC_SECONDS, ALT_SECONDS = 0.04, 0.02
 """How long Esc waits for the rest of an escape sequence, and then for the key it may belong to, as in Alt+Enter."""
-
-
-class Console(Vt100_Output):
-    """While held, buffers what is written; calls `gone` once when the terminal is closed."""
-
-    def __init__(self, *, color: bool, gone: Callable[[], None]) -> None:
-        self._held = False
-        self._gone: Callable[[], None] | None = gone
-        super().__init__(
-            sys.stdout,
-            self._read_size,
-            term=os.environ.get("TERM"),
-            default_color_depth=None if color else ColorDepth.DEPTH_1_BIT,
-            # A cursor position report may arrive late on a slow connection and mix with typed keys.
-            enable_cpr=False,
-        )
-
-    def _read_size(self) -> Size:
-        try:
-            columns, rows = os.get_terminal_size(sys.stdout.fileno())
-        except OSError:
-            columns, rows = 80, 24
-        return Size(rows=rows or 24, columns=columns or 80)
-
-    def hold(self) -> None:
-        """Buffers what is written from now on."""
-        self._held = True
-
-    def release(self) -> None:
-        """Writes what was buffered."""
-        self._held = False
-        self.flush()
-
-    def flush(self) -> None:
-        """Writes the buffer, unless it is held."""
-        if self._held:
-            return
-        if self._gone is None:
-            self._buffer.clear()
-            return
-        try:
-            super().flush()
-        except OSError:  # the window was closed
-            gone, self._gone = self._gone, None
-            gone()
 
 
 class Screen:
@@ -170,6 +124,21 @@ class Screen:
         if self.app.is_running and not cast(Any, self.app.future).done():
             self.app.exit(result=code)
 
+    def change_mode(self, mode: Mode) -> None:
+        """Changes what needs approval; an open question that this answers is over."""
+        self.conversation.change_mode(mode)
+        question = self.question
+        if question is None:
+            return
+        says = question.request.judge(self.started.agent)
+        if says != "ask":
+            question.resolve(ApprovalAnswer(yes=says == "allow"))
+
+    def cycle_mode(self) -> None:
+        """Changes to the next mode; `bypass` is only chosen by name."""
+        mode = self.conversation.mode
+        self.change_mode(CYCLE[(CYCLE.index(mode) + 1) % len(CYCLE)] if mode in CYCLE else CYCLE[0])
+
     async def prepare(self, model: Model) -> None:
         """Loads an embedded model; the status line shows the progress.
 
@@ -205,10 +174,14 @@ class Screen:
         """Asks for approval of a tool call; text instead of an answer denies the call and steers the run."""
         async with self._turn:
             await self._wait_for_quiet()
-            answer = await self._ask(Question(call, why))
+            agent = self.started.agent
+            question = Question(await prepare_request(call, why, agent))
+            answer = await self._ask(question)
+            verdict, said = apply_answer(answer, question.request, agent)
+            self.say("notice", said)
         if answer.words:
             self.conversation.send(answer.words)
-        return answer.verdict
+        return verdict
 
     async def _wait_for_quiet(self) -> None:
         """Waits until the user is not typing."""
@@ -218,7 +191,7 @@ class Screen:
 
     async def _ask(self, question: Question) -> ApprovalAnswer:
         size = self.output.get_size()
-        text = describe_effect(question.call, question.why, self.started.workspace, size.columns, color=self.color)
+        text = describe_effect(question.request, self.started.workspace, size.columns, color=self.color)
         self._printed.append(f"{self.show.take_finished(size.columns)}\n{text}\n")
         if (lines := text.count("\n") + 1) > size.rows - 6:
             question.preface = f"All {lines} lines are above; scroll up to read them. "
@@ -227,7 +200,7 @@ class Screen:
         self.app.layout.focus(self.answer)
         self.refresh()
         try:
-            answer = await question.answer
+            return await question.answer
         except asyncio.CancelledError:
             self.show.say("notice", "Approval is no longer needed.")
             raise
@@ -235,15 +208,12 @@ class Screen:
             self.question = None
             self.app.layout.focus(self.input)
             self.refresh()
-        said = "always" if answer.remember else "yes" if answer.yes else "no"
-        self.say("notice", f"You said {said}." if not answer.words else f"You said no: {answer.words}")
-        return answer
 
     @property
     def choices(self) -> str:
         """The possible answers, wrapped."""
         question = self.question
-        text = CHOICES if question is None else question.note or f"{question.preface}{CHOICES}"
+        text = "" if question is None else question.note or f"{question.preface}{question.request.choices}"
         return "\n".join(wrap(text, self.output.get_size().columns))
 
     @property
@@ -265,6 +235,11 @@ class Screen:
             self.conversation.follow_up(unescape_slash(words))
         else:
             self.conversation.send(unescape_slash(words))
+
+    def expand(self) -> None:
+        """Shows the whole output of the last tool call, then of all calls of the run."""
+        self.show.expand()
+        self.refresh()
 
     def note_typing(self) -> None:
         """Notes that the user goes on typing, so that the next Ctrl-C is a first one."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from steersman.types.content import ToolCall
 
 HINT = "Enter sends, or steers during a run. Alt+Enter queues, Esc interrupts, /help lists the rest."
+EXPAND = " (Ctrl-O shows all)"
 PLAIN_HINT = "Enter sends, or steers during a run. Ctrl-C interrupts, /help lists the rest."
 NO_EXTRA = "This is the plain chat. For the full one: pip install 'steersman[cli]'"
 
@@ -125,7 +126,7 @@ def _make_view(started: StartedAgent, options: Options) -> _View:
         from steersman.cli.chat.screen import Screen
         from steersman.cli.render import RunDisplay
 
-        show = RunDisplay(color=color, verbose=options.verbose, workspace=started.workspace)
+        show = RunDisplay(color=color, verbose=options.verbose, workspace=started.workspace, hint=EXPAND)
         view: _View = Screen(started, show, color=color, history_file=find_history_file())
         view.say("notice", HINT)
     else:

@@ -25,7 +25,7 @@ from steersman.types.stream import (
     ToolCallStart,
 )
 
-Kind: TypeAlias = Literal["text", "thinking", "tool", "note", "user", "end"]
+Kind: TypeAlias = Literal["text", "thinking", "tool", "note", "user", "end", "whole"]
 Draw: TypeAlias = Callable[[int], list[str]]
 
 

@@ -44,17 +44,20 @@ _STATUSES: Mapping[object, str] = {
     "interrupted": "interrupted",
     "not_started": "not started",
 }
-OUTPUT_LINES = 4
+OUTPUT_LINES = 5
+"""How many lines of its output a call shows."""
 _LONGEST_OUTPUT = 4_000
 _ERROR_LINES = 4
 _VERBOSE_LINES = 20
+_LONGEST_LINE = 400
 _SIGNS: Mapping[object, Span] = {
     "denied": ("\u2298", YELLOW),
     "interrupted": ("\u2298", YELLOW),
     "not_started": ("\u2298", YELLOW),
 }
 _INDENT = "  "
-_EXIT_CODE = re.compile(r"\n*\[exit code \d+\]\Z")
+# What the tool itself says at the end of an output.
+_NOTES = re.compile(r"\n*\[exit code \d+\]\Z|\A\(no output\)\Z")
 _COLOURS = re.compile("\x1b\\[[0-9;:]*m")
 
 
@@ -130,7 +133,20 @@ def describe_outcome(result: ToolResultMessage) -> str:
     text = result.text.strip("\n")
     if not result.is_error and text and "\n" not in text and len(text) <= _SHORT:
         return sanitize_line(text)
-    return format_count(text.count("\n") + 1, "line") if text and not result.is_error else ""
+    return format_count(count_output_lines(result), "line") if text and not result.is_error else ""
+
+
+def count_output_lines(result: ToolResultMessage) -> int:
+    """How many lines a tool wrote, also those that were left out for the model."""
+    lines: object = result.details.get("lines")
+    if isinstance(lines, int):
+        return lines
+    text = _get_output(result).strip("\n")
+    return text.count("\n") + 1 if text else 0
+
+
+def _get_output(result: ToolResultMessage) -> str:
+    return _NOTES.sub("", result.text) if "exit_code" in result.details else result.text
 
 
 def _make_relative(path: str, workspace: Path) -> str:
@@ -149,7 +165,7 @@ def _describe_exit(details: Mapping[str, Any]) -> str:
     if details.get("timed_out"):
         return "timed out"
     code = details["exit_code"]
-    return f"exit {code}" if isinstance(code, int) and code else ""
+    return f"exit {code}" if isinstance(code, int) else ""
 
 
 def _describe_diff(details: Mapping[str, Any]) -> str:
@@ -245,22 +261,42 @@ def _join_fitting(words: list[str], room: int) -> str:
 
 
 def render_finished_call(
-    event: ToolExecutionEnd, workspace: Path, width: int, depth: int, *, color: bool, verbose: bool
+    event: ToolExecutionEnd, workspace: Path, width: int, depth: int, *, color: bool, verbose: bool, hint: str = ""
 ) -> list[str]:
-    """Renders a finished call: its line, and below it a diff, an error or output."""
+    """Renders a finished call: its line, and below it a diff, an error or the end of its output.
+
+    `hint` says how to see the rest of an output.
+    """
+    lines = [_render_head(event, workspace, width, depth, color=color)]
+    return lines + _render_details(event.result, width, depth, color=color, verbose=verbose, hint=hint)
+
+
+def render_whole_call(event: ToolExecutionEnd, text: str, workspace: Path, width: int, *, color: bool) -> list[str]:
+    """Renders a finished call with all of its diff, or with all of its output, which is `text`."""
+    head = _render_head(event, workspace, width, 0, color=color)
+    room = max(1, width - len(_INDENT))
+    changes: object = event.result.details.get("diff")
+    if isinstance(changes, str) and changes:
+        diff = render_diff(changes, width=room, color=color, max_lines=None)
+        return [head, *[f"{_INDENT}{line}" for line in diff.split("\n")]]
+    lines = [piece for line in _tidy(text).split("\n") for piece in fold(line, room)]
+    return [head, *_paint_dim(lines if any(lines) else ["(no output)"], 0, color=color)]
+
+
+def _render_head(event: ToolExecutionEnd, workspace: Path, width: int, depth: int, *, color: bool) -> str:
     result = event.result
-    took = format_duration(event.duration) if event.duration >= 0.1 else ""
+    took = format_duration(event.duration) if event.duration >= 0.1 or "exit_code" in result.details else ""
     sign = _SIGNS.get(result.details.get("status")) or (("\u2717", RED) if event.is_error else ("\u2713", GREEN))
     about = describe_argument(event.args, workspace)
-    lines = [
-        render_call(
-            sign, sanitize_line(event.tool_name), about, [describe_outcome(result), took], width, depth, color=color
-        )
-    ]
-    return lines + _render_details(result, width, depth, color=color, verbose=verbose)
+    tail = [describe_outcome(result), took]
+    if "exit_code" in result.details and (count := count_output_lines(result)) > OUTPUT_LINES:
+        tail.append(format_count(count, "line"))
+    return render_call(sign, sanitize_line(event.tool_name), about, tail, width, depth, color=color)
 
 
-def _render_details(result: ToolResultMessage, width: int, depth: int, *, color: bool, verbose: bool) -> list[str]:
+def _render_details(
+    result: ToolResultMessage, width: int, depth: int, *, color: bool, verbose: bool, hint: str
+) -> list[str]:
     changes: object = result.details.get("diff")
     if isinstance(changes, str) and changes:
         shift = _INDENT * (depth + 1)
@@ -268,16 +304,24 @@ def _render_details(result: ToolResultMessage, width: int, depth: int, *, color:
             changes, width=max(1, width - len(shift)), color=color, max_lines=DIFF_LINES if verbose or not depth else 6
         )
         return [f"{shift}{line}" for line in text.split("\n")]
-    if "exit_code" in result.details:
-        text = _EXIT_CODE.sub("", result.text)
-        if result.is_error and not verbose:
-            # The end of the output says how a command failed.
-            return _render_last_lines(text, _ERROR_LINES, width, depth, color=color)
-        return _render_first_lines(text, DIM, width, depth, color=color) if verbose else []
-    if result.is_error:
+    if result.is_error and "exit_code" not in result.details:
         style = YELLOW if result.details.get("status") in _SIGNS else RED
         return _render_first_lines(result.text, style, width, depth, most=_ERROR_LINES, color=color)
-    return _render_first_lines(result.text, DIM, width, depth, color=color) if verbose and "\n" in result.text else []
+    text = _get_output(result)
+    if "exit_code" not in result.details and ("\n" not in text.strip("\n") or (_is_summarized(result) and not verbose)):
+        return []
+    most = _VERBOSE_LINES if verbose else OUTPUT_LINES
+    lines = _tidy(text[-most * _LONGEST_LINE :]).split("\n")[-most:]
+    room = max(1, width - len(_INDENT) * (depth + 1))
+    shown = [piece for line in lines for piece in fold(line, room)][-most:] if any(lines) else []
+    left = count_output_lines(result) - len(lines)
+    above = [crop(f"\u2026 {format_count(left, 'line')} above{hint}", room)] if left > 0 else []
+    return _paint_dim([*above, *shown], depth, color=color)
+
+
+def _is_summarized(result: ToolResultMessage) -> bool:
+    """Whether the line of a call says what its output is about."""
+    return any(name in result.details for name in _DESCRIPTIONS)
 
 
 def _render_first_lines(

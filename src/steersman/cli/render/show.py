@@ -7,15 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from steersman.cli.render.answer import Answer, Kind, Page
-from steersman.cli.render.calls import RunningCall, parse_update, render_call, render_finished_call
+from steersman.cli.render.calls import (
+    RunningCall,
+    parse_update,
+    render_call,
+    render_finished_call,
+    render_whole_call,
+)
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
 from steersman.cli.render.notes import describe_end, describe_event, describe_retry
+from steersman.cli.render.whole_output import read_whole_output
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.types.events import (
@@ -54,12 +62,18 @@ Said: TypeAlias = Literal["user", "notice", "error"]
 class ToolCalls:
     """The running tool calls, including those of sub-agents; finished ones go to the page."""
 
-    def __init__(self, page: Page, *, verbose: bool, workspace: Path, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, page: Page, *, verbose: bool, workspace: Path, clock: Callable[[], float], hint: str = ""
+    ) -> None:
         self._page = page
         self._verbose = verbose
         self._workspace = workspace
         self._clock = clock
+        self._hint = hint
         self._calls: dict[_Path, RunningCall] = {}
+        self._finished: list[ToolExecutionEnd] = []
+        self._stale = False
+        self._expanded = 0
 
     @property
     def running(self) -> bool:
@@ -67,8 +81,23 @@ class ToolCalls:
         return bool(self._calls)
 
     def clear(self) -> None:
-        """Forgets all running calls."""
+        """Forgets all running calls; the finished ones can be expanded until the next run has finished one."""
         self._calls = {}
+        self._stale = True
+
+    def expand(self) -> bool:
+        """Shows the last finished call with its whole output; asked again, all of the run. Returns whether it could."""
+        if self._expanded == len(self._finished):
+            return False
+        self._expanded = len(self._finished) if self._expanded else 1
+        calls = self._finished if self._expanded > 1 else self._finished[-1:]
+        for event in calls:
+            self._page.put("whole", partial(self._render_whole, event))
+        return True
+
+    def _render_whole(self, event: ToolExecutionEnd, width: int) -> list[str]:
+        text = read_whole_output(event.result)
+        return render_whole_call(event, text, self._workspace, width, color=self._page.color)
 
     def render_live(self, sign: str, width: int) -> list[str]:
         """Renders the running calls, with the end of their output."""
@@ -102,10 +131,14 @@ class ToolCalls:
         for other in [other for other in self._calls if other[: len(path)] == path]:
             del self._calls[other]
         depth, color = len(above), self._page.color
+        if self._stale:
+            self._finished, self._stale = [], False
+        self._finished.append(event)
+        self._expanded = 0
         self._page.put(
             "tool",
             lambda width: render_finished_call(
-                event, self._workspace, width, depth, color=color, verbose=self._verbose
+                event, self._workspace, width, depth, color=color, verbose=self._verbose, hint=self._hint
             ),
         )
 
@@ -161,13 +194,14 @@ class RunDisplay:
         verbose: bool,
         workspace: Path,
         clock: Callable[[], float] = time.monotonic,
+        hint: str = "",
     ) -> None:
         self._color = color
         self._verbose = verbose
         self._clock = clock
         self._page = Page(color=color)
         self._answer = Answer(self._page, verbose=verbose)
-        self._work = ToolCalls(self._page, verbose=verbose, workspace=workspace, clock=clock)
+        self._work = ToolCalls(self._page, verbose=verbose, workspace=workspace, clock=clock, hint=hint)
         self._waiting = ""
         self._usage = Usage()
         self._model = ""
@@ -218,6 +252,12 @@ class RunDisplay:
             self._page.add_note(text, RED, "\u2717 ")
         else:
             self._page.add_note(text)
+
+    def expand(self) -> None:
+        """Shows the whole output of the last tool call; asked again, of all calls of the run."""
+        if not self._work.expand():
+            self.say("notice", "There is no more output to show.")
+        self._dirty = True
 
     def take_finished(self, width: int) -> str:
         """Returns the lines that no longer change and were not returned before, each with its line break."""

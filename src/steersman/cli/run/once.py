@@ -95,7 +95,7 @@ class TerminalQuestions:
             await self.settle()
         with self.pause():
             return await ask_on_terminal(
-                call, reason, workspace=started.workspace, color=self._color, instead=started.agent.steer
+                call, reason, agent=started.agent, workspace=started.workspace, color=self._color
             )
 
     async def trust(self, question: str, content: str) -> bool:

@@ -121,23 +121,32 @@ def format_cost(tally: Tally) -> str:
 
 
 def render_conversation(
-    entries: Sequence[Entry], ways: Mapping[str, Sequence[Branch]], canvas: Canvas, *, numbered: bool, whole: bool
+    entries: Sequence[Entry],
+    ways: Mapping[str, Sequence[Branch]],
+    short: Mapping[str, str],
+    canvas: Canvas,
+    *,
+    numbered: bool,
+    whole: bool,
 ) -> Iterator[str]:
-    """Renders a conversation. `ways` are the other branches that start at an entry.
+    """Renders a conversation. `ways` are the other branches that start at an entry, `short` the names of entries.
 
-    With `numbered`, messages show their numbers, otherwise their ids. With `whole`, tool results are not truncated.
+    With `numbered`, messages also show their numbers. With `whole`, tool results are not truncated.
     """
     number = 0
     for entry in entries:
         if isinstance(entry, MessageEntry):
-            mark = f"#{number}" if numbered else entry.id
+            name = short.get(entry.id, entry.id)
+            mark = f"#{number} {name}" if numbered else name
             number += 1
             yield from _render_message(entry.message, mark, canvas, whole=whole)
         else:
             yield canvas.style(f"-- {_describe_change(entry)} --", "dim")
         for way in ways.get(entry.id, ()):
             label = f" {sanitize_line(way.label)!r}" if way.label else ""
-            yield canvas.style(f"  >> another branch from here{label}: {way.leaf} ({way.length} entries)", "warn")
+            yield canvas.style(
+                f"  >> another branch from here{label}: {short.get(way.leaf, way.leaf)} ({way.length} entries)", "warn"
+            )
         yield ""
 
 

@@ -27,7 +27,6 @@ from steersman.types.usage import Usage
 _PREFIX = "session_"
 _SHORTEST = 8
 _MOST_NAMED = 6
-_LONGEST_NUMBER = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,25 +141,6 @@ def tally_open_session(session: Session, tally: Tally) -> None:
 def describe_problems(session: Session) -> list[str]:
     """Describes the damage of an open session, one line each: what was lost, and where the damaged file is."""
     return [sanitize_line(f"{problem.where}: {problem.text}".lstrip(": ")) for problem in session.problems]
-
-
-def find_entry(session: Session, at: str) -> str | int:
-    """Finds an entry by label, id or the beginning of one, or message number."""
-    named = session.resolve_entry(at)
-    known = {record.id for record in session.records() if record.type in ("message", "compaction", "prun", "undo")}
-    if named in known:
-        return named
-    if at.isdecimal() and len(at) < _LONGEST_NUMBER:
-        if int(at) < len(session.messages):
-            return int(at)
-        raise UserError(f"No message {at} in this session; the last one is {len(session.messages) - 1}.")
-    found = sorted(id for id in known if id.startswith(at))
-    if len(found) == 1:
-        return found[0]
-    what = "could mean several entries" if found else "is not an entry"
-    raise UserError(
-        f"{sanitize_line(at)!r} {what} of this session. `steersman sessions show {session.id}` shows the entries."
-    )
 
 
 def _count_message(tally: Tally, message: object) -> Usage:

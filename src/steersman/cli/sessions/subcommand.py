@@ -16,12 +16,12 @@ import msgspec
 
 from steersman.cli.arguments import Options, add_common_options, add_model_options
 from steersman.cli.exits import UserError
+from steersman.cli.sessions.entry_names import find_entry, list_entry_ids, shorten_ids
 from steersman.cli.sessions.printing import export_markdown, render_conversation, render_head, render_list, summarize
 from steersman.cli.sessions.saved import (
     SavedSession,
     Tally,
     describe_problems,
-    find_entry,
     find_session,
     find_session_files,
     list_sessions,
@@ -62,7 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("-n", "--number", type=int, default=_USUAL_NUMBER, help="list at most this many (0: all)")
     showing = action("show", "show a session")
     _add_session_argument(showing)
-    showing.add_argument("--at", metavar="ENTRY", help="show the branch that leads to this entry, given by id or label")
+    showing.add_argument("--at", metavar="ENTRY", help="show the branch that leads to this entry, by id or label")
     showing.add_argument("--full", action="store_true", help="do not truncate long tool results")
     showing.add_argument("--json", action="store_true", help="print JSON")
     exporting = action("export", "write a session to a file or to standard output")
@@ -74,10 +74,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     exporting.add_argument("-f", "--force", action="store_true", help="overwrite an existing file")
     rerunning = action("rerun", "ask the model for an answer again")
     _add_session_argument(rerunning)
-    rerunning.add_argument("--at", metavar="ENTRY", help="the answer: its number, id or label; the last one if missing")
+    rerunning.add_argument(
+        "--at", metavar="ENTRY", help="the answer: its id, label or #number; the last one if missing"
+    )
     branching = action("branch", "continue from an earlier entry in a new branch")
     _add_session_argument(branching)
-    branching.add_argument("--at", metavar="ENTRY", required=True, help="the entry: a number, an id or a label")
+    branching.add_argument("--at", metavar="ENTRY", required=True, help="the entry: an id, a label or #number")
     branching.add_argument("prompt", nargs="+", help="the prompt to continue with")
     for made in (rerunning, branching):
         add_model_options(made)
@@ -146,10 +148,10 @@ def _show(options: Options, arguments: argparse.Namespace) -> int:
     with Session.open(saved.path, saved.id, write=False) as session:
         tally_open_session(session, tally)
         leaf = None if arguments.at is None else find_entry(session, arguments.at)
-        leaf = session.log.entry_id_of(leaf) if isinstance(leaf, int) else leaf
         entries = session.entries(leaf)
         branches = session.tree()
         waiting = session.waiting
+        short = shorten_ids(list_entry_ids(session))
     if arguments.json:
         told = {"branches": msgspec.to_builtins(branches), "entries": [_to_builtins(entry) for entry in entries]}
         print_json({**summarize(saved, tally), **told, "waiting": [_to_builtins(item.message) for item in waiting]})
@@ -162,12 +164,16 @@ def _show(options: Options, arguments: argparse.Namespace) -> int:
     for branch in branches:
         if branch.leaf not in ids and branch.fork is not None:
             ways[branch.fork].append(branch)
-    for line in render_conversation(entries, ways, canvas, numbered=leaf is None, whole=arguments.full):
+    for line in render_conversation(entries, ways, short, canvas, numbered=leaf is None, whole=arguments.full):
         print(line)
     for item in waiting:
         print(canvas.style(f"waiting ({item.kind}): {sanitize_line(item.message.text)}", "warn"))
     if apart := [branch for branch in branches if branch.fork is None and branch.leaf not in ids]:
-        print(canvas.style(f"Separate branches: {', '.join(branch.leaf for branch in apart)}", "warn"))
+        print(
+            canvas.style(
+                f"Separate branches: {', '.join(short.get(branch.leaf, branch.leaf) for branch in apart)}", "warn"
+            )
+        )
     _print_problems(tally.problems)
     return 0
 
@@ -212,19 +218,18 @@ def _write(text: str, file: Path | None, *, make_safe: Callable[[str], str] = sa
 async def _run_again(
     options: Options,
     arguments: argparse.Namespace,
-    start: Callable[[Agent, str | int | None], EventStream],
+    start: Callable[[Agent, str | None], EventStream],
     at: str | None,
 ) -> int:
     """Runs in a saved session, from another place than its end."""
     from steersman.cli.run.once import run_once
 
     saved = _find_session(options, arguments.id)
-    entry: str | int | None = None
+    entry: str | None = None
     if at is not None:
         with Session.open(saved.path, saved.id, write=False) as session:
-            entry = find_entry(session, at)
             # A number means a message of the current branch, wherever the agent resumes.
-            entry = session.log.entry_id_of(entry) if isinstance(entry, int) else entry
+            entry = find_entry(session, at)
 
     def begin(agent: Agent) -> EventStream:
         try:

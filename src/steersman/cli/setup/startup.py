@@ -32,7 +32,7 @@ from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.instructions import find_instructions
 from steersman.loop.config import ApproveFn
-from steersman.policy.approval import Approval
+from steersman.policy.approval import Approval, Mode
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.catalogue import find_facts
 from steersman.provider.models.presets import PRESETS
@@ -264,7 +264,7 @@ def _choose_builtin_tools(names: Sequence[str] | None, workspace: Path) -> list[
 def _build_approval(options: Options, settings: Settings, workspace: Path) -> Approval:
     try:
         return Approval(
-            settings.mode or "ask",
+            cast(Mode, options.permission_mode or settings.mode or "ask"),
             allow=[*settings.allow, *options.allowed_tools],
             ask=settings.ask,
             deny=settings.deny,

@@ -5,20 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from steersman.cli.exits import UserError
+from steersman.cli.setup.settings import find_config_file
+from steersman.cli.setup.settings_file import add_allow_rules
 from steersman.cli.terminal.columns import Canvas, Style, measure_cells, split_cells, wrap
 from steersman.cli.terminal.descriptors import STDERR, STDIN, count_columns, is_terminal
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.stdin import TerminalLines
-from steersman.policy.approval import Approved
-from steersman.policy.preview import Kind, describe_arguments
+from steersman.policy.approval import Approved, Says
+from steersman.policy.destructive import find_destructive_effects
+from steersman.policy.preview import Kind, describe_call
+from steersman.policy.proposals import propose_rules
+from steersman.tools.calling import call_in_thread
 from steersman.types.content import ToolCall
 from steersman.types.visible import escape_invisible
 
-CHOICES = "y yes, once · a always this exact call · n no · or type what to do instead"
+if TYPE_CHECKING:
+    from steersman.agent.agent import Agent
+
+Scope: TypeAlias = Literal["once", "session", "always"]
+
+CAPITAL = "A capital A means always, and writes the rule into your settings. s means for this session."
+NO_RULE = "No rule can say this, so it cannot be allowed for good. s allows this exact call for this session."
 SETTLING = 0.3
 """Seconds during which a new question accepts no answer, so that keys typed before it was shown do not answer it."""
 
@@ -28,48 +41,121 @@ _STYLES: dict[Kind, Style] = {"path": "bold", "added": "good", "removed": "bad",
 
 @dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
-    """A person's answer: yes or no, whether to remember it, and text for the model instead."""
+    """A person's answer: yes or no, how long a yes holds, and text for the model instead."""
 
     yes: bool
-    remember: bool = False
+    scope: Scope = "once"
     words: str = ""
 
+
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """A call that needs approval: why, what it would do if its tool can say so, and rules that would allow it."""
+
+    call: ToolCall
+    why: str = ""
+    effect: str | None = None
+    rules: tuple[str, ...] = ()
+
     @property
-    def verdict(self) -> bool | Approved:
-        """The answer in the form that `approve` returns."""
-        return Approved(remember=self.remember) if self.yes else False
+    def choices(self) -> str:
+        """The possible answers, on one line."""
+        longer = "s this exact call, for this session"
+        if self.rules:
+            longer = "s yes, for this session · A yes, always"
+        return f"y yes, once · {longer} · n no · or type what to do instead"
+
+    def judge(self, agent: Agent) -> Says:
+        """What the policy says about the call now."""
+        tool = agent.tool_table.read(agent.context.tools).get(self.call.name)
+        approval = agent.config.approval
+        if tool is None or approval is None:
+            return "ask"
+        says = approval.judge(tool, self.call.arguments).says
+        return "ask" if says == "allow" and tool.needs_approval else says
 
 
-def parse_answer(line: str) -> ApprovalAnswer:
-    """Parses a typed line; an empty one means no."""
+async def prepare_request(call: ToolCall, why: str, agent: Agent) -> ApprovalRequest:
+    """Finds out what a call would do, and which rules would allow it."""
+    tool = agent.tool_table.read(agent.context.tools).get(call.name)
+    if tool is None:  # a sub-agent's own
+        return ApprovalRequest(call, why)
+    approval = agent.config.approval
+    rules = () if approval is None else propose_rules(approval, tool, call.arguments)
+    effect = None
+    if tool.preview is not None:
+        try:
+            effect = await call_in_thread(tool.preview, call.arguments, None)
+        except Exception:  # noqa: BLE001  # such as a file that was removed just now: the arguments are shown
+            effect = None
+    return ApprovalRequest(call, why, effect, rules)
+
+
+def parse_answer(line: str, request: ApprovalRequest) -> ApprovalAnswer | str:
+    """Parses a typed line; an empty one means no. Returns a text if the answer is not clear, and the question stays."""
     word = line.strip()
     match word.lower():
         case "y" | "yes":
             return ApprovalAnswer(yes=True)
+        case "s":
+            return ApprovalAnswer(yes=True, scope="session")
         case "a" | "always":
-            return ApprovalAnswer(yes=True, remember=True)
+            return CAPITAL if word == "a" else ApprovalAnswer(yes=True, scope="always") if request.rules else NO_RULE
         case "" | "n" | "no":
             return ApprovalAnswer(yes=False)
         case _:
             return ApprovalAnswer(yes=False, words=word)
 
 
-def describe_effect(call: ToolCall, why: str, workspace: Path, width: int, *, color: bool) -> str:
+def apply_answer(answer: ApprovalAnswer, request: ApprovalRequest, agent: Agent) -> tuple[bool | Approved, str]:
+    """Does what the answer says beyond this call; returns the verdict for the call, and a line about it."""
+    if not answer.yes:
+        return False, f"You said no: {answer.words}" if answer.words else "You said no."
+    approval = agent.config.approval
+    if answer.scope == "once":
+        return True, "You said yes."
+    if approval is None or not request.rules:
+        return Approved(remember=True), "You said yes: this exact call, for this session."
+    approval.add_allow_rules(*request.rules)
+    rules = ", ".join(request.rules)
+    if answer.scope == "session":
+        return True, f"You said yes, for this session: {rules}"
+    file = find_config_file()
+    try:
+        add_allow_rules(file, request.rules)
+    except UserError as error:
+        return True, f"You said yes. It holds for this session only: {error}"
+    return True, f"You said always: {rules} is now in {file}"
+
+
+def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, color: bool) -> str:
     """Describes what a call would do, in lines of at most `width` columns; nothing is truncated or invisible.
 
     Text from the model stands behind a bar, so that it cannot imitate our own lines.
     """
+    call, why = request.call, request.why
     canvas = Canvas(width, color)
     lines = [canvas.style(line, "bold") for line in wrap(f"May the agent {_describe_action(call, workspace)}", width)]
-    for part in describe_arguments(call.name, call.arguments):
+    for part in describe_call(call.name, call.arguments, request.effect):
         style = _STYLES.get(part.kind)
         for line in _bar_lines(part.text, width):
             lines.append(canvas.style(line, style) if style else line)
+    for effect in _find_destruction(call):
+        lines += [canvas.style(line, "bad") for line in wrap(f"Warning: it {effect}.", width)]
     where = f"In {sanitize_line(escape_invisible(str(workspace)))}." if call.name == "bash" else ""
     because = f"Needs approval: {sanitize_line(escape_invisible(why))}." if why else ""
     for told in (where, because):
         lines += [canvas.style(line, "dim") for line in wrap(told, width) if told]
+    if request.rules:
+        heading = f"s and A would add {'this rule' if len(request.rules) == 1 else 'these rules'}:"
+        added = [*wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
+        lines += [canvas.style(line, "dim") for line in added]
     return "\n".join(lines)
+
+
+def _find_destruction(call: ToolCall) -> list[str]:
+    command = call.arguments.get("command")
+    return find_destructive_effects(command) if call.name == "bash" and isinstance(command, str) else []
 
 
 def _describe_action(call: ToolCall, workspace: Path) -> str:
@@ -102,25 +188,26 @@ def _bar_lines(text: str, width: int) -> Iterator[str]:
             yield _FOLD + piece
 
 
-async def ask_on_terminal(
-    call: ToolCall,
-    why: str,
-    *,
-    workspace: Path,
-    color: bool,
-    instead: Callable[[str], object] | None = None,
-) -> bool | Approved:
-    """Asks on the terminal, line by line; calls `instead` with what the person typed instead of an answer.
+async def ask_on_terminal(call: ToolCall, why: str, *, agent: Agent, workspace: Path, color: bool) -> bool | Approved:
+    """Asks on the terminal, line by line; what the person typed instead of an answer steers the run.
 
     The question goes to standard error. The answer is read from the keyboard, even if standard input is a pipe.
     """
     width = count_columns(STDERR) or 80
-    text = "\n".join([describe_effect(call, why, workspace, width, color=color), *wrap(CHOICES, width)])
-    line = await _ask_for_line(text)
-    answer = ApprovalAnswer(yes=False) if line is None else parse_answer(line)
-    if answer.words and instead is not None:
-        instead(answer.words)
-    return answer.verdict
+    request = await prepare_request(call, why, agent)
+    text = "\n".join([describe_effect(request, workspace, width, color=color), *wrap(request.choices, width)])
+    answer: ApprovalAnswer | str = ""
+    while isinstance(answer, str):
+        line = await _ask_for_line(text)
+        answer = ApprovalAnswer(yes=False) if line is None else parse_answer(line, request)
+        text = "\n".join(wrap(answer, width)) if isinstance(answer, str) else ""
+    if answer.words:
+        agent.steer(answer.words)
+    verdict, said = apply_answer(answer, request, agent)
+    if answer.scope != "once":
+        sys.stderr.write(f"{sanitize_line(escape_invisible(said))}\n")
+        sys.stderr.flush()
+    return verdict
 
 
 async def ask_trust_on_terminal(question: str, content: str) -> bool:
@@ -130,7 +217,7 @@ async def ask_trust_on_terminal(question: str, content: str) -> bool:
         *_bar_lines(content, count_columns(STDERR) or 80),
     ]
     line = await _ask_for_line("\n".join([*lines, "y yes · n no"]))
-    return line is not None and parse_answer(line) == ApprovalAnswer(yes=True)
+    return line is not None and line.strip().lower() in ("y", "yes")
 
 
 async def _ask_for_line(text: str) -> str | None:

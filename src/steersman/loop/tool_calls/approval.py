@@ -8,22 +8,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from typing import Any, cast, get_args
 
 import msgspec
 
 from steersman.loop.questions import BY_LOOP, Answer, Level, Question, can_answer
 from steersman.loop.run import Run
-from steersman.loop.tool_calls.execution import Slot
+from steersman.loop.tool_calls.execution import Slot, build_idempotency_key
 from steersman.policy.approval import Approval, Approved, Judgement, Says, fingerprint
 from steersman.policy.hooks import HookError, call_within
 from steersman.policy.preview import preview_call
-from steersman.tools.calling import is_async
+from steersman.tools.calling import call_in_thread, is_async
 from steersman.tools.confine.denied_paths import deny_paths
-from steersman.tools.tool import Tool
-from steersman.types.errors import describe_exception
+from steersman.tools.output import ToolContext
+from steersman.tools.tool import Preview, Tool
+from steersman.types.cancel import CancelToken
+from steersman.types.errors import ToolError, describe_exception
 from steersman.types.frozen import freeze, thaw
+from steersman.types.tools import ToolOutput
 
 _BY_FUNCTION = "function"
 _INSTEAD = "Do not repeat it; do something else, or ask the user what they want."
@@ -44,6 +49,7 @@ class _Need:
     owner: Run | None
     why: str
     keepers: tuple[Approval, ...]
+    preview: str = ""
 
     def deny(self, reason: str) -> Denial:
         """The denial for this reason; where a policy asked, the model also reads why."""
@@ -63,12 +69,19 @@ def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
         return False
 
 
-async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | None:
-    """Ask the policies of this run and of all runs above it; returns the denial, or `None` when they approve."""
+async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput | None:
+    """Ask the policies of this run and of all runs above it; returns the denial, or `None` when they approve.
+
+    A call that fails whatever the answer is not asked about: returns its output.
+    """
     slot.args = freeze(slot.args)
     need = _find_need(run, slot, tool)
     if not isinstance(need, _Need):
         return need
+    preview = await _preview_call(run, slot, tool)
+    if isinstance(preview, ToolOutput):
+        return preview
+    need = replace(need, preview=preview)
     owner = need.owner
     if owner is None or not callable(owner.config.approve):
         return await _ask_by_event(run, slot, tool, need)
@@ -78,10 +91,52 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | None:
     async with lock:
         if waited:
             # The answer to the question before may have been the answer to this one.
-            need = _find_need(run, slot, tool)
-            if not isinstance(need, _Need):
-                return need
+            again = _find_need(run, slot, tool)
+            if not isinstance(again, _Need):
+                return again
+            need = replace(again, preview=preview)
         return await _ask_function(run, slot, need)
+
+
+async def _preview_call(run: Run, slot: Slot, tool: Tool) -> str | ToolOutput:
+    """What the call would do, in words for a person; or its output, if it fails whatever the answer is."""
+    effect = None
+    if tool.preview is not None:
+        outcome = await call_in_thread(partial(_call_preview, run, slot, tool, tool.preview))
+        if isinstance(outcome, ToolOutput) and not _may_change_before(run, slot):
+            return outcome
+        effect = outcome if isinstance(outcome, str) else None
+    return preview_call(slot.call.name, slot.args, effect)
+
+
+def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | ToolOutput | None:
+    """Call the preview of a tool, under the rules for paths; `None` where it says nothing."""
+    policies = [policy for _, policy in _iterate_policies(run)]
+    asked: list[str] = []
+
+    def deny(path: str, *, writing: bool) -> str:
+        name = tool.name.lower() if writing else "read"
+        asked.extend([rule for policy in policies if not writing and (rule := policy.find_path_question(name, path))])
+        return next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
+
+    deny_paths(deny)
+    key = build_idempotency_key(run, slot)
+    context = ToolContext(slot.call.id, slot.call.name, CancelToken(), idempotency_key=key, deps=run.deps)
+    try:
+        text = cast(object, preview(thaw(slot.args), context))
+        return text if isinstance(text, str) else None
+    except ToolError as error:
+        # Its text may quote the file. Where reading it needs approval, that is for the question to decide.
+        return None if asked else ToolOutput(str(error) or "ToolError", is_error=True)
+    except Exception:  # noqa: BLE001  # a preview that broke is none: the question shows the arguments
+        return None
+
+
+def _may_change_before(run: Run, slot: Slot) -> bool:
+    """Whether an earlier call of the same answer may still change what this one finds."""
+    slots: Sequence[Slot] = () if run.turn is None else run.turn.slots
+    earlier = takewhile(lambda other: other is not slot, slots)
+    return any(other.result is None and (other.tool is None or other.tool.access != "read") for other in earlier)
 
 
 def _iterate_policies(run: Run) -> Iterator[tuple[Run, Approval]]:
@@ -252,7 +307,7 @@ def _build_fields(run: Run, slot: Slot, need: _Need) -> dict[str, Any]:
         "tool_call_id": slot.call.id,
         "tool_name": slot.call.name,
         "args": slot.args,
-        "preview": preview_call(slot.call.name, slot.args),
+        "preview": need.preview,
         "reason": need.why,
     }
 

@@ -288,7 +288,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
         slot.call.id,
         slot.call.name,
         slot.token,
-        idempotency_key=_build_idempotency_key(run, slot),
+        idempotency_key=build_idempotency_key(run, slot),
         deps=run.deps,
         on_update=update,
         on_emit=partial(emit_custom, run),
@@ -297,7 +297,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
     )
 
 
-def _build_idempotency_key(run: Run, slot: Slot) -> str:
+def build_idempotency_key(run: Run, slot: Slot) -> str:
     """The same key each time this call runs, and for no other call: call ids may recur on another branch."""
     answer = "" if run.turn is None else run.turn.entry_id
     return f"{run.context.session_id}:{answer}:{slot.call.id}"

@@ -12,6 +12,7 @@ from steersman.policy.hooks import admit
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.table import describe_unknown_tool
 from steersman.tools.tool import Tool
+from steersman.types.tools import ToolOutput
 
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
@@ -95,7 +96,10 @@ async def ask_gates(run: Run, turn: Turn, slot: Slot) -> None:
     if run.guards.has_policy or tool.needs_approval:
         from steersman.loop.tool_calls.approval import approve_call  # as above
 
-        if (denial := await approve_call(run, slot, tool)) is not None:
+        denial = await approve_call(run, slot, tool)
+        if isinstance(denial, ToolOutput):
+            slot.answer = denial  # the tool is not run: it would fail
+        elif denial is not None:
             details = None if denial.rule is None else {"rule": denial.rule}
             settle(run, slot, denial.text, status="denied", details=details)
             return

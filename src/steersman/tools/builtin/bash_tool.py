@@ -195,6 +195,7 @@ class _Shell:
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
             "duration": round(ended.duration, 3),
             "timed_out": ended.timed_out,
+            "lines": captured.line_count,
             "truncated": truncated,
             "output_file": captured.path,
             "ended": list(ended.left),
@@ -375,8 +376,7 @@ def _describe_end(ended: CommandOutcome, timeout: float) -> list[str]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _name_signal(number: int) -> str:

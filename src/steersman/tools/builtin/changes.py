@@ -232,7 +232,14 @@ def apply_changes(text: str, changes: Sequence[Change], shift: int = 0) -> str:
     return "".join((*pieces, text[done:]))
 
 
-def format_diff(path: str, before: Sequence[str], swaps: Iterable[Swap], *, created: bool = False) -> str:
+def format_diff(
+    path: str,
+    before: Sequence[str],
+    swaps: Iterable[Swap],
+    *,
+    created: bool = False,
+    max_length: float = MAX_DIFF_LENGTH,
+) -> str:
     """Format the swaps as a unified diff, truncated where it is too long; empty where nothing changed."""
     # A path with a line feed could forge lines of the diff.
     path = path if path.isprintable() else repr(path)
@@ -240,7 +247,7 @@ def format_diff(path: str, before: Sequence[str], swaps: Iterable[Swap], *, crea
     size = 0
     for piece in _format_hunks(before, swaps):
         size += len(piece)
-        if size > MAX_DIFF_LENGTH:
+        if size > max_length:
             pieces.append("[... the rest of the diff is left out ...]\n")
             break
         pieces.append(piece)

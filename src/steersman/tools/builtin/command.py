@@ -54,6 +54,7 @@ class OutputCapture:
         self._file: int | None = None
         self._written = 0
         self._trouble = ""
+        self._has_open_line = False
         self.bytes = 0
         self.lines = 0
         self.path: str | None = None
@@ -61,6 +62,8 @@ class OutputCapture:
     def add(self, buffer: bytearray, size: int) -> None:
         """Add the first `size` bytes of a buffer."""
         self.lines += buffer.count(b"\n", 0, size)
+        if size:
+            self._has_open_line = buffer[size - 1] != 10
         view = memoryview(buffer)[:size]
         room = self._max_bytes - len(self._head)
         if room > 0:
@@ -76,6 +79,11 @@ class OutputCapture:
             self._write(view)
         elif not self._trouble and (self.bytes > self._max_bytes or self.lines > self._max_lines):
             self._spill(view)
+
+    @property
+    def line_count(self) -> int:
+        """How many lines there are, with a last one that has no line feed."""
+        return self.lines + self._has_open_line
 
     @property
     def has_recent(self) -> bool:

@@ -5,12 +5,15 @@ Each passage is searched in the file as it is, not in the result of another edit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
 from steersman.tools.builtin.changes import (
+    MAX_DIFF_LENGTH,
     Change,
     Edit,
     build_swaps,
@@ -47,7 +50,12 @@ def edit_tool(workspace: Workspace) -> Tool:
     def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
         return workspace.keys(arguments["path"])
 
-    @tool(access="edit", keys=keys)
+    def preview(arguments: dict[str, Any], ctx: ToolContext | None) -> str:
+        edits = msgspec.convert(arguments["edits"], list[Edit])
+        workspace.check_writable(arguments["path"])
+        return _plan_edit(workspace, arguments["path"], edits, identify_reader(ctx)).format_diff(math.inf)
+
+    @tool(access="edit", keys=keys, preview=preview)
     def edit(path: Path, edits: Edits, ctx: ToolContext | None = None) -> ToolOutput:
         """Replace exact passages of a text file. Line ends and encoding of the file are kept.
 
@@ -62,7 +70,25 @@ def edit_tool(workspace: Workspace) -> Tool:
     return edit
 
 
-def _edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -> ToolOutput:
+@dataclass(frozen=True, slots=True)
+class _EditPlan:
+    """What an edit would do: the file as it is, and the passages it replaces."""
+
+    name: str
+    before: str
+    encoding: Encoding
+    page: TextFile
+    found: Sequence[Change]
+
+    def format_diff(self, max_length: float = MAX_DIFF_LENGTH) -> str:
+        """The unified diff of the changes."""
+        lines = split_lines(self.page.text)
+        swaps = build_swaps(self.page.text, lines, self.found)
+        return format_diff(self.name, lines, swaps, max_length=max_length)
+
+
+def _plan_edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -> _EditPlan:
+    """Find what an edit would change; raises `ToolError` if it cannot be made."""
     name = workspace.relative(path)
     data = _read_file(workspace, path)
     before = digest(data)
@@ -75,6 +101,12 @@ def _edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -
     except ValueError as error:
         raise ToolError(f"{path!r} was not edited.\n{error}") from error
     _check_encodable(path, page, encoding, found)
+    return _EditPlan(name, before, encoding, page, found)
+
+
+def _edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -> ToolOutput:
+    plan = _plan_edit(workspace, path, edits, reader)
+    name, before, encoding, page, found = plan.name, plan.before, plan.encoding, plan.page, plan.found
     new = encoding.encode(_apply_to_raw(page, found))
     written = workspace.replace(path, new, expect=before)
     workspace.seen.record_edit(reader, name, before, digest(new))
@@ -83,13 +115,7 @@ def _edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -
     text = f"Edited {path!r}: {times}."
     if written.other_names:
         text += f" The file had {written.other_names} more names (hard links), which keep the old content."
-    lines = split_lines(page.text)
-    details = {
-        "path": name,
-        "replacements": len(found),
-        "diff": format_diff(name, lines, build_swaps(page.text, lines, found)),
-    }
-    return ToolOutput(text, details)
+    return ToolOutput(text, {"path": name, "replacements": len(found), "diff": plan.format_diff()})
 
 
 def _read_file(workspace: Workspace, path: str) -> bytes:

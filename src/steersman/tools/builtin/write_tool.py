@@ -5,13 +5,14 @@ A file that has changed since the model read it is not overwritten (`StaleFile`)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from steersman.tools.builtin.changes import compare_lines, format_diff, split_lines
+from steersman.tools.builtin.changes import Swap, compare_lines, format_diff, split_lines
 from steersman.tools.builtin.encoding import detect_encoding, normalize_line_ends
 from steersman.tools.confine.file_versions import digest, identify_reader
-from steersman.tools.confine.path_errors import MissingPath, TooLarge
+from steersman.tools.confine.path_errors import MissingPath, StaleFile, TooLarge
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
@@ -20,6 +21,7 @@ from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
 _MAX_COMPARED_BYTES = 2 * 1024 * 1024
+_NOT_COMPARED = b"\0"
 
 Path = Annotated[str, "The file, relative to the workspace or absolute inside it. Missing folders are made."]
 Content = Annotated[str, "All of the text the file is to have."]
@@ -31,7 +33,12 @@ def write_tool(workspace: Workspace) -> Tool:
     def keys(arguments: dict[str, Any]) -> tuple[str, ...]:
         return workspace.keys(arguments["path"])
 
-    @tool(access="edit", keys=keys)
+    def preview(arguments: dict[str, Any], ctx: ToolContext | None) -> str:
+        return _preview(
+            workspace, arguments["path"], replace_lone_surrogates(arguments["content"]), identify_reader(ctx)
+        )
+
+    @tool(access="edit", keys=keys, preview=preview)
     def write(path: Path, content: Content, ctx: ToolContext | None = None) -> ToolOutput:
         """Make a file with this content, or replace all of a file's content. To change a part of it, use edit."""
         with workspace.lock(path):
@@ -40,6 +47,34 @@ def write_tool(workspace: Workspace) -> Tool:
             return _write(workspace, path, replace_lone_surrogates(content), identify_reader(ctx))
 
     return write
+
+
+def _preview(workspace: Workspace, path: str, content: str, reader: str) -> str:
+    """The diff that a write would make, with everything that it would remove; raises `ToolError` if it would fail."""
+    name = workspace.relative(path)
+    workspace.check_writable(path)
+    old = _read_old(workspace, path)
+    known = None if old is None else workspace.seen.look_up(reader, name)
+    if old is not None and known is not None and not _is_same(old, known.content):
+        raise StaleFile(f"{path!r} has changed since it was last read here. Read it again, then make the change.")
+    before = _decode_old(old)
+    new_lines = split_lines(normalize_line_ends(content))
+    if before is None:
+        swaps = [Swap(0, 0, new_lines)]
+        lost = "[all of the file is replaced; what it has now is not shown, because it is not text or too long]"
+        return f"{format_diff(name, [], swaps, max_length=math.inf)}{lost}\n"
+    old_lines = split_lines(normalize_line_ends(before))
+    swaps = compare_lines(old_lines, new_lines)
+    notes = list(_describe_differences(old or b"", before, content))
+    if not swaps:
+        notes.append("No line changes." if content.encode() == old else "Only line ends or the encoding change.")
+    diff = format_diff(name, old_lines, swaps, created=old is None, max_length=math.inf)
+    return "".join([diff, *[f"[{note}]\n" for note in notes]])
+
+
+def _is_same(old: bytes, known: str) -> bool:
+    """Whether the content is the known one; for a file that is too large to compare, the write itself decides."""
+    return old == _NOT_COMPARED or digest(old) == known
 
 
 def _write(workspace: Workspace, path: str, content: str, reader: str) -> ToolOutput:
@@ -70,7 +105,7 @@ def _read_old(workspace: Workspace, path: str) -> bytes | None:
     except MissingPath:
         return None
     except TooLarge:
-        return b"\0"
+        return _NOT_COMPARED
 
 
 def _decode_old(old: bytes | None) -> str | None:

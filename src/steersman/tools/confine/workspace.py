@@ -213,6 +213,12 @@ class Workspace:
             note_change(str(self.root))
             return self._visit(path, lambda place: write_atomically(place, data, path, expect), writing=True)
 
+    def check_writable(self, path: str) -> None:
+        """Raise what `replace` would raise for a path that is outside, denied or protected; changes nothing."""
+        if path.endswith(("/", "/.")):
+            raise WrongKind(f"{path!r} names a folder. Give the path of a file.")
+        self._visit(path, lambda _: None, writing=True)
+
     def _find_base(self, path: str) -> tuple[_Base, list[str]]:
         """Find the root that a path belongs to, and the names from there; raise for an unusable path."""
         try:

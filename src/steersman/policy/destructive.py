@@ -1,0 +1,106 @@
+"""Finds what a shell command may destroy, for a warning beside the question. It decides nothing: rules do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from steersman.policy.patterns import MAX_TEXT_LENGTH, fold_lookalikes
+from steersman.policy.shell.commands import ForbiddenCommand, parse_forbidden_command
+from steersman.policy.shell.syntax import ParsedCommand, parse_command
+
+_EFFECTS: Mapping[str, tuple[str, ...]] = {
+    "deletes folders with everything in them": ("rm -r", "rm --recursive", "find -delete"),
+    "deletes files": ("rm", "unlink", "shred", "rclone delete", "rsync --delete"),
+    "replaces commits of the remote repository": (
+        "git push --force",
+        "git push -f",
+        "git push --force-with-lease",
+        "git push --mirror",
+    ),
+    "deletes a branch of the remote repository": ("git push --delete", "git push -d"),
+    "discards changes that are not committed": (
+        "git reset --hard",
+        "git checkout --",
+        "git checkout -f",
+        "git checkout --force",
+        "git checkout .",
+        "git restore",
+        "git switch --discard-changes",
+        "git switch -f",
+        "hg update -C",
+        "svn revert",
+    ),
+    "deletes files that git does not track": ("git clean -f", "git clean --force"),
+    "deletes commits that may be nowhere else": ("git branch -D", "git stash drop", "git stash clear"),
+    "rewrites the history of the repository": ("git filter-branch", "git filter-repo", "git reflog expire"),
+    "overwrites a disk or a file": ("dd", "mkfs*", "wipefs", "fdisk", "parted", "truncate"),
+    "changes the permissions of a whole folder": ("chmod -R", "chmod --recursive", "chown -R", "chown --recursive"),
+    "stops the machine": ("shutdown", "reboot", "poweroff", "halt"),
+    "deletes containers, volumes or resources": (
+        "docker system prune",
+        "docker volume rm",
+        "docker volume prune",
+        "kubectl delete",
+        "helm uninstall",
+        "terraform destroy",
+        "aws s3 rm",
+        "aws s3 rb",
+        "gh repo delete",
+        "gh release delete",
+    ),
+    "deletes a database or what is in it": ("dropdb", "redis-cli flushall", "redis-cli flushdb"),
+    "publishes a package, which cannot be undone": ("npm publish", "cargo publish", "twine upload", "uv publish"),
+}
+_TEXTS: Mapping[str, re.Pattern[str]] = {
+    "replaces commits of the remote repository": re.compile(r"\bgit\s[^|;&\n]*\bpush\s[^|;&\n]*\s\+\w"),
+    "deletes a branch of the remote repository": re.compile(r"\bgit\s[^|;&\n]*\bpush\s[^|;&\n]*\s:\w"),
+    "deletes a database or what is in it": re.compile(r"\b(?:drop|truncate)\s+(?:table|database|schema)\b"),
+    "overwrites a disk or a file": re.compile(r">\s*/dev/(?:sd|nvme|vd|hd|mmcblk|disk)"),
+}
+
+
+def find_destructive_effects(command: str) -> list[str]:
+    """What a command may destroy, each as the rest of a sentence such as `deletes files`; empty where nothing is known.
+
+    A command that is not understood counts if it has the words in it.
+    """
+    if len(command) > MAX_TEXT_LENGTH:
+        return ["is too long to say what it destroys"]
+    parsed, text = parse_command(command), fold_lookalikes(command)
+    found = dict.fromkeys(_iterate_effects(command, parsed, text))
+    if "deletes folders with everything in them" in found:
+        found.pop("deletes files", None)
+    return list(found)
+
+
+def _iterate_effects(command: str, parsed: ParsedCommand, text: str) -> Iterator[str]:
+    for effect, rules in _parse_table():
+        pattern = _TEXTS.get(effect)
+        if any(_matches(rule, command, parsed, text) for rule in rules) or (pattern and pattern.search(text)):
+            yield effect
+
+
+def _matches(rule: ForbiddenCommand, command: str, parsed: ParsedCommand, text: str) -> bool:
+    match rule.match(command, parsed):
+        case "yes":
+            return True
+        case "maybe":
+            return all(_has_word(word, text) for word in rule.words)
+        case _:
+            return False
+
+
+def _has_word(word: str, text: str) -> bool:
+    if re.fullmatch("-[a-z]", word):
+        # Several letters may share one dash.
+        return re.search(rf"(?<![\w-])-[a-z]*{word[1]}", text) is not None
+    return re.search(rf"(?<![\w.-]){re.escape(word)}(?![\w-])", text) is not None
+
+
+@cache
+def _parse_table() -> tuple[tuple[str, tuple[ForbiddenCommand, ...]], ...]:
+    return tuple(
+        [(effect, tuple([parse_forbidden_command(rule) for rule in rules])) for effect, rules in _EFFECTS.items()]
+    )

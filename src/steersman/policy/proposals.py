@@ -1,0 +1,130 @@
+"""Proposes rules that would allow a call, for the person who is asked about it. Each is tried before it is proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from steersman.policy.approval import Approval
+from steersman.policy.destructive import find_destructive_effects
+from steersman.policy.rules import SHELL, propose_command_rule
+from steersman.policy.shell.syntax import parse_command
+
+if TYPE_CHECKING:
+    from steersman.tools.tool import Tool
+
+# How many words name what these programs do; of every other one, its name does.
+_WORDS: Mapping[str, int] = {
+    **dict.fromkeys(
+        (
+            "apt", "brew", "bundle", "cargo", "conda", "dotnet", "gh", "git", "go", "gradle", "hatch", "helm", "hg",
+            "just", "kubectl", "make", "mvn", "npm", "nox", "pip", "pip3", "pnpm", "poetry", "rustup", "svn",
+            "systemctl", "terraform", "uv", "yarn",
+        ),
+        2,
+    ),
+    "aws": 3, "docker": 2, "gcloud": 3,
+}  # fmt: skip
+# These words say what the next one names.
+_THIRD = frozenset(("run", "compose", "stash", "remote", "exec"))
+_MAX_RULES = 4
+
+
+def propose_rules(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Propose rules that allow this call and others of its kind, such as `bash(pytest:*)`.
+
+    If a rule for its kind would allow too much, they allow exactly this call; empty where no rule can.
+    """
+    return _find_first(approval, tool, arguments, _list_candidates(approval, tool, arguments))
+
+
+def propose_exact_rules(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Propose rules that allow this call, and as little else as a rule can say."""
+    return _find_first(approval, tool, arguments, _list_exact_candidates(approval, tool, arguments))
+
+
+def _find_first(
+    approval: Approval, tool: Tool, arguments: Mapping[str, Any], candidates: Iterator[Sequence[str]]
+) -> tuple[str, ...]:
+    if tool.needs_approval:  # the tool asks for itself, whatever the rules say
+        return ()
+    for rules in candidates:
+        trial = approval.copy()
+        try:
+            trial.add_allow_rules(*rules)
+        except ValueError:
+            continue
+        # A rule that is warned about would allow more than anyone can see from it.
+        if trial.warnings == approval.warnings and trial.judge(tool, arguments).says == "allow":
+            return tuple(rules)
+    return ()
+
+
+def _list_candidates(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    if tool.name.lower() == SHELL:
+        yield from _list_command_rules(approval, tool, arguments.get("command"))
+    elif host := _find_host(tool, arguments):
+        yield [f"{tool.name}(domain:{host})"]
+    else:
+        yield [tool.name]
+
+
+def _list_exact_candidates(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    path = arguments.get("path")
+    if tool.name.lower() == SHELL:
+        yield from _list_exact_command_rules(approval, tool, arguments.get("command"))
+    elif isinstance(path, str) and tool.access == "edit":
+        yield [f"{tool.name}({path})"]
+    yield from _list_candidates(approval, tool, arguments)
+
+
+def _find_host(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
+    if tool.name != "fetch" or not isinstance(url := arguments.get("url"), str):
+        return None
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _list_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
+    parts = _list_open_parts(approval, tool, command)
+    if parts:
+        kinds = [_name_kind(text, words) for text, words in parts]
+        yield list(dict.fromkeys(kinds))
+    yield from _list_exact_command_rules(approval, tool, command)
+
+
+def _list_exact_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
+    if (whole := propose_command_rule(command)) is not None:
+        yield [whole]
+    exact = [propose_command_rule(text) for text, _ in _list_open_parts(approval, tool, command)]
+    if exact and None not in exact:
+        yield [rule for rule in dict.fromkeys(exact) if rule is not None]
+
+
+def _list_open_parts(approval: Approval, tool: Tool, command: object) -> list[tuple[str, list[str]]]:
+    """The simple commands of a command that no rule allows yet, each as text and as words; empty if it is not plain."""
+    parsed = parse_command(command) if isinstance(command, str) and command.isprintable() else None
+    if parsed is None or parsed.problem is not None:
+        return []
+    parts = [(part.text, [word.text for word in part.words]) for part in parsed.parts]
+    parts = [(text, words) for text, words in parts if approval.judge(tool, {"command": text}).says != "allow"]
+    return parts if len(parts) <= _MAX_RULES else []
+
+
+def _name_kind(text: str, words: Sequence[str]) -> str:
+    """The rule for commands like this one: what they begin with, or exactly this one if it destroys something."""
+    if find_destructive_effects(text):
+        return f"{SHELL}({text})"
+    size = _WORDS.get(words[0], 1)
+    if size > 1 and len(words) > size and words[size - 1] in _THIRD:
+        size += 1
+    named = list(words[:size])
+    # An option or a path after the name of the program names no kind.
+    while len(named) > 1 and not named[-1].replace("-", "").replace(":", "").replace("_", "").isalnum():
+        named.pop()
+    while len(named) > 1 and named[-1].startswith("-"):
+        named.pop()
+    return f"{SHELL}({' '.join(named)}:*)"

@@ -1,0 +1,94 @@
+"""The preview of a call that needs approval: what it would do, and no question about what fails anyway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steersman import Agent, Approval, ToolCall
+from steersman.testing import ScriptedModel, answer, call
+from steersman.tools.builtin import builtin_tools
+from steersman.types.events import ApprovalRequested
+
+EDIT = [{"old": "two", "new": "2"}]
+WRONG = [{"old": "nowhere", "new": "x"}]
+
+
+async def run(folder: Path, *answers: object, policy: Approval | None = None) -> tuple[list[str], list[str], list[str]]:
+    """What was asked about, the previews, and what came of the calls."""
+    asked: list[str] = []
+    previews: list[str] = []
+
+    def approve(call: ToolCall) -> bool:
+        asked.append(call.name)
+        return True
+
+    script = ScriptedModel(*answers, "Done.")  # pyright: ignore[reportArgumentType]
+    agent = Agent(script.model, tools=builtin_tools(folder), approval=policy or Approval(), approve=approve)
+    async for event in (stream := agent.prompt("Go.")):
+        if isinstance(event, ApprovalRequested):
+            previews.append(event.preview)
+    result = await stream
+    return asked, previews, [f"{message.details['status']}: {message.text}" for message in result.tool_results]
+
+
+async def test_the_preview_of_an_edit_is_its_diff(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
+    asked, previews, _ = await run(tmp_path, answer(call("edit", path="a.txt", edits=EDIT)))
+    assert asked == ["edit"]
+    assert previews == ["a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three"]
+    assert (tmp_path / "a.txt").read_text() == "one\n2\nthree\n"
+
+
+async def test_a_call_that_fails_whatever_the_answer_is_not_asked_about(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("two\n")
+    asked, previews, results = await run(
+        tmp_path,
+        answer(call("edit", path="a.txt", edits=WRONG)),
+        answer(call("write", path="../x", content="")),
+    )
+    assert (asked, previews) == ([], [])
+    assert results[0].startswith("completed: 'a.txt' was not edited.\nedits[0]: the text was not found.")
+    assert "outside the workspace" in results[1]
+
+
+async def test_what_an_earlier_call_of_the_answer_may_still_change_is_asked_about(tmp_path: Path) -> None:
+    """The file is not there when the second call is judged, and is when it runs."""
+    both = answer(call("write", path="a.txt", content="two\n"), call("edit", path="a.txt", edits=EDIT))
+    asked, previews, _ = await run(tmp_path, both)
+    assert sorted(asked) == ["edit", "write"]
+    assert len(previews) == 2
+    assert (tmp_path / "a.txt").read_text() == "2\n"
+
+
+async def test_no_content_that_needs_approval_to_be_read_is_told_before_the_answer(tmp_path: Path) -> None:
+    """The text of a failure may quote the file: rules of `ask` and `deny` count, also through a link."""
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "key").write_text("nowherever: 12345\n")
+    (tmp_path / "link").symlink_to("secret/key")
+    calls = answer(call("edit", path="link", edits=WRONG))
+    asked, _, results = await run(tmp_path, calls, policy=Approval(ask=["read(secret/**)"], workspace=tmp_path))
+    assert asked == ["edit"]
+    asked, _, results = await run(tmp_path, calls, policy=Approval(deny=["read(secret/**)"], workspace=tmp_path))
+    assert asked == []
+    assert "denied by the rule 'read(secret/**)'" in results[0]
+    assert "12345" not in results[0]
+
+
+async def test_a_preview_that_breaks_is_none(tmp_path: Path) -> None:
+    from steersman import tool
+
+    def preview(arguments: dict[str, object], _: object) -> str:
+        raise RuntimeError("broken")
+
+    @tool(preview=preview)
+    def deploy(target: str) -> str:
+        """Deploy."""
+        return f"deployed {target}"
+
+    previews: list[str] = []
+    script = ScriptedModel(answer(call("deploy", target="live")), "Done.")
+    agent = Agent(script.model, tools=[deploy], approval=Approval(), approve=lambda call: True)
+    async for event in agent.prompt("Go."):
+        if isinstance(event, ApprovalRequested):
+            previews.append(event.preview)
+    assert previews == ['{\n  "target": "live"\n}']

