@@ -52,7 +52,7 @@ def test_where_a_rule_asks_or_denies_no_rule_helps() -> None:
 
 
 def test_other_tools_are_allowed_by_name_host_or_path() -> None:
-    edit = {"path": "src/x.py", "edits": []}
+    edit: dict[str, Any] = {"path": "src/x.py", "edits": []}
     assert propose_rules(Approval(), tool_of("edit"), edit) == ("edit",)
     assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
     page = {"url": "https://docs.example.com/a"}

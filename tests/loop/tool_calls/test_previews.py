@@ -85,9 +85,12 @@ async def test_a_preview_that_breaks_is_none(tmp_path: Path) -> None:
         """Deploy."""
         return f"deployed {target}"
 
+    def approve(_: ToolCall) -> bool:
+        return True
+
     previews: list[str] = []
     script = ScriptedModel(answer(call("deploy", target="live")), "Done.")
-    agent = Agent(script.model, tools=[deploy], approval=Approval(), approve=lambda call: True)
+    agent = Agent(script.model, tools=[deploy], approval=Approval(), approve=approve)
     async for event in agent.prompt("Go."):
         if isinstance(event, ApprovalRequested):
             previews.append(event.preview)
