@@ -61,6 +61,7 @@ def build_pages() -> dict[str, str]:
         "event-types.md": _write_events(),
         "builtin-tools.md": _write_builtin_tools(),
         "mcp.md": _write_names("MCP servers", "steersman.tools.mcp"),
+        "workflow_agent.md": _write_names("The loop as a workflow", "steersman.durable.workflow_agent"),
         "testing.md": _write_names("For tests", "steersman.testing"),
         "stores.md": _write_names("Stores of sessions", "steersman.session"),
         "servers.md": _write_names("Strict servers for tests", "steersman.testing.servers"),

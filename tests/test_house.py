@@ -63,6 +63,7 @@ def test_no_module_is_long() -> None:
 WALL_CLOCK = {
     "times of messages, events and records": [
         "cli/run/output.py",
+        "durable/workflow_agent/plugin.py",
         "loop/run.py",
         "server/fronts/openai/requests.py",
         "session/journal.py",

@@ -9,6 +9,7 @@ from docs.reference import PAGES, SOURCE, build_pages
 
 import steersman
 import steersman.context
+import steersman.durable.workflow_agent
 import steersman.events
 import steersman.policy
 import steersman.provider
@@ -34,6 +35,7 @@ def test_the_pages_are_those_that_the_code_gives() -> None:
     [
         steersman,
         steersman.context,
+        steersman.durable.workflow_agent,
         steersman.events,
         steersman.policy,
         steersman.provider,

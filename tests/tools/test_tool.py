@@ -595,3 +595,23 @@ def test_bounds_from_annotations_are_checked() -> None:
     assert take.parameters["properties"] == {"count": {"type": "integer", "minimum": 1, "description": "How many."}}
     with pytest.raises(InvalidArguments, match=r"arguments\.count: expected at least 1, got 0"):
         take.check({"count": "0"})
+
+
+async def test_a_tool_with_another_function_keeps_its_schema_and_its_checks() -> None:
+    """A stand-in for the function gets all arguments, checked, and the context; also those named like its own."""
+
+    @tool(idempotent=True, sequential=True)
+    def send(arguments: str, ctx_name: int = 1) -> str:
+        """Send."""
+        raise AssertionError("not called")
+
+    async def stand_in(given: dict[str, Any], ctx: ToolContext) -> str:
+        return f"{given} {ctx.tool_call_id}"
+
+    other = send.with_function(stand_in)
+    checked = other.check({"arguments": "x", "ctx_name": "2"})
+
+    output = await other.call(checked, ToolContext("c", "send", CancelToken()))
+    assert output.content == "{'arguments': 'x', 'ctx_name': 2} c"
+    assert (other.parameters, other.idempotent, other.sequential) == (send.parameters, True, True)
+    assert (other.threaded, other.takes_context, send.threaded) == (False, True, True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -215,6 +215,15 @@ class Tool(Generic[P, R]):
         bound = self._copy(cast(Any, self.execute).__get__(instance, owner))
         bound._set_calling(build_convention_from_signature(bound.execute, self._parameters))
         return bound
+
+    def with_function(self, execute: Callable[[dict[str, Any], ToolContext], Awaitable[Any]]) -> Tool:
+        """A copy, with the same schema and checks, that calls an async function with all arguments and the context."""
+        copy = self._copy(execute)
+        copy._parameters = None
+        copy._calling = msgspec.structs.replace(
+            self._calling, function=execute, threaded=False, bundled=True, context="", positional=()
+        )
+        return copy
 
     def _copy(self, execute: Callable[..., Any]) -> Tool:
         copy = object.__new__(Tool)

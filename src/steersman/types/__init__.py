@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         InvalidRequestError,
         MissingExtra,
         NetworkError,
+        OutcomeUnknown,
         OverloadedError,
         ProtocolError,
         ProviderError,
@@ -88,7 +89,7 @@ __getattr__, __dir__ = export_lazily(
         "continuation": "Branch Compaction ContinuationKind Default Initial Rerun",
         "errors": (
             "AgentBusy AuthenticationError ContextOverflowError ErrorInfo ErrorKind "
-            "IncompleteStreamError InvalidRequestError MissingExtra NetworkError OverloadedError "
+            "IncompleteStreamError InvalidRequestError MissingExtra NetworkError OutcomeUnknown OverloadedError "
             "ProtocolError ProviderError QuotaError RateLimitError RefusedError RunFailed StalledError "
             "SteersmanError ToolError UnknownApproval"
         ),
@@ -139,6 +140,7 @@ __all__ = [
     "MissingExtra",
     "Model",
     "NetworkError",
+    "OutcomeUnknown",
     "OverloadedError",
     "PartialMessage",
     "Prices",

@@ -8,6 +8,7 @@ A model's failure is a message, a tool's failure is a result that the model read
       UnknownApproval         an answer to a question that was never asked
       MissingExtra            a feature whose optional dependency is not installed
       ToolError               raised by a tool: its text is the error result the model reads
+        OutcomeUnknown        what the tool began elsewhere was lost: it may have had its effect
       ProviderError           raised inside a StreamFn: becomes the error message of the answer
         AuthenticationError   the key is missing or wrong
         QuotaError            the account has no budget left
@@ -106,6 +107,10 @@ class MissingExtra(SteersmanError, ImportError):
 
 class ToolError(SteersmanError):
     """Raised by a tool to answer the model with an error text of its own."""
+
+
+class OutcomeUnknown(ToolError):
+    """Raised by a tool whose work was begun elsewhere and lost: it may have had its effect, and the result says so."""
 
 
 class ProviderError(SteersmanError):

@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 import msgspec
 
 from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.repair import UNKNOWN
 from steersman.loop.custom_events import emit_custom
 from steersman.loop.run import Run
 from steersman.policy.hooks import HookError, revise
@@ -17,7 +18,7 @@ from steersman.tools.output import ToolContext, normalize_output, truncate_outpu
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, join_text_blocks
-from steersman.types.errors import ToolError, describe_exception
+from steersman.types.errors import OutcomeUnknown, ToolError, describe_exception
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
 from steersman.types.guards import is_instance
@@ -204,6 +205,9 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
     except asyncio.CancelledError:
         settle(run, slot, slot.stopping or ABORTED, status="interrupted")
         return
+    except OutcomeUnknown:
+        settle(run, slot, UNKNOWN, status="interrupted")
+        return
     except HookError as error:
         settle(run, slot, f"{error}. The output is withheld.", status="denied")
         return
@@ -234,6 +238,8 @@ async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
         if tool.threaded and slot.result is None:
             # A thread cannot be stopped: it is abandoned.
             _settle_abandoned(run, slot, slot.stopping)
+        raise
+    except OutcomeUnknown:
         raise
     except ToolError as error:
         return ToolOutput(str(error) or "ToolError", is_error=True)

@@ -1,0 +1,329 @@
+"""`WorkflowAgent`: an agent inside a workflow. The loop runs there; its model and its tools are activities.
+
+The log of the workflow holds what was said since it began; the conversation is in the session, where the activities
+read it. So the history of a workflow grows with the turns, and never with the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityConfig
+
+from steersman.agent.agent import Agent
+from steersman.context.convert import default_convert_to_llm
+from steersman.context.entries import Entry, MessageEntry
+from steersman.durable.workflow_agent.activities import ASK, CALL, END
+from steersman.durable.workflow_agent.activity_options import MODEL, SESSION, find_tool_options, join_options
+from steersman.durable.workflow_agent.outcomes import (
+    build_failure,
+    explain_lost_call,
+    raise_if_cancelled,
+    subtract_usage,
+    yield_event,
+)
+from steersman.durable.workflow_agent.registry import find_registered
+from steersman.durable.workflow_agent.values import (
+    AgentResult,
+    AskInput,
+    AskOutput,
+    CallInput,
+    CallOutput,
+    Carried,
+    EndInput,
+    Json,
+    NewEntry,
+    Place,
+)
+from steersman.events.stream import EventStream
+from steersman.loop.inbox import QueuedMessage, Receipt
+from steersman.loop.questions import Answer
+from steersman.loop.run import Run
+from steersman.policy.hooks import PolicyView
+from steersman.policy.verdicts import Stop
+from steersman.session.records import to_json_value
+from steersman.session.restore import read_waiting
+from steersman.tools.output import ToolContext
+from steersman.tools.tool import Tool
+from steersman.types.errors import ErrorInfo
+from steersman.types.messages import AssistantMessage, ToolResultMessage, user_message
+from steersman.types.model import Model, Request, StreamOptions, StreamResponse
+from steersman.types.result import RunResult
+from steersman.types.stream import Done, Failed
+from steersman.types.tools import ToolOutput
+from steersman.types.usage import Usage
+
+MAX_EVENTS = 9_000
+"""A run with a longer history continues as new after its turn; it does so sooner where Temporal suggests it."""
+
+FULL = "the history of the workflow is full"
+_WINDOW = 1_000_000_000  # the activity knows the real one, and compacts for it
+
+
+class WorkflowAgent:
+    """One run of a registered agent in a workflow; make it before the first `await`, so that no signal is lost.
+
+    `model`, `tools` and `session` are options of its activities, as in `AgentPlugin`, and go before those there.
+    `max_events` is how long the history may be before the run asks to continue as new.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        session_id: str | None = None,
+        *,
+        model: ActivityConfig | None = None,
+        tools: Mapping[str, ActivityConfig] | None = None,
+        session: ActivityConfig | None = None,
+        carried: Carried | None = None,
+        max_events: int = MAX_EVENTS,
+    ) -> None:
+        found = find_registered(agent)
+        self._model = join_options(MODEL, found.model, model)
+        self._tools = [found.tools, tools or {}]
+        self._session = join_options(SESSION, found.session, session)
+        self._max_events = max_events
+        self._prefix = workflow.uuid4().hex[:12]
+        self._minted = 0
+        self._answer_id: str | None = None
+        # Entries of the log that no activity has recorded yet.
+        self._new: list[NewEntry] = [] if carried is None else list(carried.entries)
+        # Calls whose result an activity has recorded.
+        self._recorded: set[str] = set()
+        self._pruns: list[Json] = []
+        self._is_aborted = False
+        self._last_answer = ""
+        self._carried = carried
+        self._agent = self._build_agent(found.agent)
+        session_id = session_id or workflow.info().workflow_id
+        self._place = carried.place if carried is not None else Place(agent, session_id, "", "")
+        if carried is not None:
+            self._restore_queue(carried.queued)
+
+    # From outside
+
+    def steer(self, x: Any, mode: Any = None, key: str | None = None) -> None:
+        """Queue a message for the start of the next turn, as `Agent.steer`."""
+        self._agent.steer(x, mode, key=key)
+
+    def follow_up(self, x: Any, key: str | None = None) -> None:
+        """Queue a message for when the agent would otherwise stop, as `Agent.follow_up`."""
+        self._agent.follow_up(x, key=key)
+
+    def abort(self) -> None:
+        """Interrupt the run, or the one that is about to start."""
+        self._is_aborted = True
+        self._agent.abort()
+
+    def approve(self, approval_id: str, *, remember: bool = False, by: str = "application") -> None:
+        """Let a tool call run that waits for approval; an unknown id is ignored."""
+        self._agent.questions.answer_or_keep(approval_id, Answer("approved", by, "", remember))
+
+    def deny(self, approval_id: str, reason: str = "", *, by: str = "application") -> None:
+        """Deny a tool call that waits for approval; an unknown id is ignored."""
+        self._agent.questions.answer_or_keep(approval_id, Answer("denied", by, reason))
+
+    @property
+    def open_approvals(self) -> list[Json]:
+        """The questions that wait for an answer, oldest first."""
+        return [to_json_value(question) for question in self._agent.open_approvals]
+
+    @property
+    def turns(self) -> int:
+        """How many turns the run has taken."""
+        run = self._agent.current_run
+        return 0 if run is None else run.tracker.turns
+
+    # The run
+
+    async def run(self, prompt: Any = None) -> AgentResult:
+        """Run a prompt to its end; without one, go on with what was carried over or queued.
+
+        A failed model, tool or hook does not raise: `end_reason` says so.
+        """
+        carried, self._carried = self._carried, None
+        stream = self._start(prompt, carried)
+        run = cast(Run, self._agent.current_run)
+        if carried is not None:
+            _resume_counts(run, carried)
+        if self._is_aborted:
+            self._agent.abort()
+        result: RunResult[Any] | None = None
+        try:
+            result = await stream
+        finally:
+            if result is None or result.detail != FULL:
+                await asyncio.shield(self._end(run, result))
+        assert result is not None
+        if result.detail == FULL:
+            return AgentResult(self._place.session_id, "stopped", FULL, carried=self._carry(run))
+        usage = to_json_value(run.usage)
+        output = None if result.end_reason != "done" else to_json_value(result.output)
+        return AgentResult(
+            self._place.session_id, result.end_reason, result.detail, result.text, output, usage, run.tracker.turns
+        )
+
+    def _start(self, prompt: Any, carried: Carried | None) -> EventStream[Any]:
+        context = self._agent.context
+        context.session_id = self._place.session_id
+        if carried is not None:
+            context.agent_id, context.loop_id = self._place.agent_id, self._place.loop_id
+            # What was said before is in the session. The model is asked by position, and never sees this message.
+            context.messages = [user_message("(the conversation so far is in the session)", synthetic=True)]
+        stream = self._agent.continue_() if carried is not None else self._agent.prompt(prompt)
+        run = cast(Run, self._agent.current_run)
+        # Outputs are revised where the tools run.
+        run.guards = msgspec.structs.replace(run.guards, after_tool_execution=())
+        context.log.listener, context.log.mint = self._note_entry, self._mint
+        self._place.agent_id, self._place.loop_id = context.agent_id or "", run.loop_id
+        return stream
+
+    def _build_agent(self, agent: Agent[Any]) -> Agent[Any]:
+        """The agent with activities in place of its model and its tools."""
+        model = agent.config.model
+        return agent.variant(
+            model=Model(model.provider, model.id, context_window=_WINDOW),
+            tools=[
+                tool.with_function(self._make_call(tool))
+                for tool in agent.tool_table.read(agent.context.tools).values()
+            ],
+            stream_fn=self._ask,
+            retry=None,
+            fallbacks=(),
+            context_config=None,
+            convert_to_llm=default_convert_to_llm,
+            transform_context=None,
+            async_transform_context=None,
+            get_api_key=None,
+            tool_timeout=None,
+            post_turn_policies=[*agent.config.post_turn_policies, self._stop_when_full],
+            clock=workflow.time,
+            new_id=self._mint,
+        )
+
+    def _mint(self, kind: str) -> str:
+        if kind == "entry" and self._answer_id is not None:
+            answer, self._answer_id = self._answer_id, None
+            return answer
+        self._minted += 1
+        return f"{kind}_{self._prefix}_{self._minted:x}"
+
+    def _note_entry(self, entry: Entry) -> None:
+        if isinstance(entry, MessageEntry) and entry.id != self._last_answer:
+            message = entry.message
+            if isinstance(message, ToolResultMessage) and message.tool_call_id in self._recorded:
+                self._new.append(NewEntry(entry.id, call_id=message.tool_call_id))
+            else:
+                self._new.append(NewEntry(entry.id, to_json_value(message)))
+
+    # The model
+
+    async def _ask(self, _model: Model, _request: Request, options: StreamOptions, /) -> StreamResponse:
+        entry_id = self._mint("entry")
+        ask = AskInput(self._place, entry_id, self._new, options.tool_choice, self._pruns)
+        try:
+            output = await workflow.execute_activity(ASK, ask, result_type=AskOutput, **self._model)
+        except ActivityError as error:
+            raise_if_cancelled()
+            return yield_event(build_failure(error))
+        self._new, self._pruns = [], []
+        self._place.record = output.record
+        self._answer_id = self._last_answer = entry_id
+        message = msgspec.convert(output.message, AssistantMessage)
+        self._count_more(msgspec.convert(output.usage, Usage), message)
+        if not message.failed:
+            return yield_event(Done(message))
+        # The activity has done what can be done about an overflow.
+        kind = "internal" if message.error_kind == "context_overflow" else message.error_kind
+        info = None if output.error is None else msgspec.convert(output.error, ErrorInfo)
+        info = None if info is None else msgspec.structs.replace(info, kind=kind or "internal")
+        return yield_event(Failed(msgspec.structs.replace(message, error_kind=kind), info))
+
+    def _count_more(self, total: Usage, message: AssistantMessage) -> None:
+        """Count what the activity used beside the answer: for a summary, or for an answer that was not kept."""
+        run = self._agent.current_run
+        more = subtract_usage(total, message.usage)
+        if run is not None and more is not None:
+            run.add_usage(more)
+
+    # Tools
+
+    def _make_call(self, tool: Tool) -> Any:
+        config = find_tool_options(tool, self._tools)
+
+        async def call(arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+            return await self._call(config, arguments, ctx)
+
+        return call
+
+    async def _call(self, config: ActivityConfig, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
+        run = cast(Run, self._agent.current_run)
+        turn = run.turn
+        asked = None if turn is None or turn.message is None else turn.message.tool_calls
+        same = any(call.id == ctx.tool_call_id and call.arguments == arguments for call in asked or ())
+        entry_id = "" if turn is None else turn.entry_id
+        work = CallInput(self._place, entry_id, ctx.tool_call_id, None if same else arguments)
+        try:
+            output = await workflow.execute_activity(CALL, work, result_type=CallOutput, **config)
+        except ActivityError as error:
+            raise_if_cancelled()
+            raise explain_lost_call(error) from error
+        self._recorded.add(ctx.tool_call_id)
+        # Applied where the conversation is, before the model is asked again.
+        self._pruns.extend(output.pruns)
+        return ToolOutput("", is_error=output.is_error, terminate=output.terminate)
+
+    # The end
+
+    def _stop_when_full(self, view: PolicyView) -> Stop | None:
+        info = workflow.info()
+        is_full = info.get_current_history_length() >= self._max_events or info.is_continue_as_new_suggested()
+        return Stop(FULL) if is_full and view.tool_results else None
+
+    async def _end(self, run: Run, result: RunResult[Any] | None) -> None:
+        reason, detail = run.ending.reason or "aborted", run.ending.detail
+        if result is not None:
+            reason, detail = result.end_reason, result.detail
+        usage, entries = to_json_value(run.usage), self._new
+        end = EndInput(
+            self._place, reason, detail, usage, run.tracker.turns, entries, take_over=reason in ("aborted", "limit")
+        )
+        self._place.record = await workflow.execute_activity(END, end, result_type=int, **self._session)
+        self._new = []
+
+    def _carry(self, run: Run) -> Carried:
+        tracker = run.tracker
+        queued = [{**to_json_value(item), "receipt": None} for item in self._agent.inbox.items]
+        return Carried(
+            self._place,
+            to_json_value(run.usage),
+            tracker.turns,
+            tracker.tokens,
+            tracker.cost,
+            tracker.elapsed,
+            self._new,
+            queued,
+        )
+
+    def _restore_queue(self, queued: list[Json]) -> None:
+        items = [item for fields in queued if (item := read_waiting(str(fields.get("id")), fields)) is not None]
+        self._agent.inbox.restore(
+            [
+                QueuedMessage(item.kind, item.message, Receipt(item.message, "next_run"), item.mode, item.id, item.key)
+                for item in items
+            ],
+            {},
+        )
+
+
+def _resume_counts(run: Run, carried: Carried) -> None:
+    """Go on counting where the run before has stopped, before the run takes its first step."""
+    run.usage = msgspec.convert(carried.usage, Usage)
+    run.turn_index, run.tracker.turns = carried.turns, carried.turns
+    run.tracker.tokens, run.tracker.cost = carried.tokens, carried.cost
+    run.tracker.started -= carried.elapsed

@@ -1,0 +1,27 @@
+"""The stage, with the Temporal server that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from temporalio.client import Client
+from tests.durable.workflow_agent.stage import Stage
+
+OpenStage = Callable[[], AbstractAsyncContextManager[Stage]]
+
+
+@pytest.fixture
+def open_stage(temporal: str) -> Iterator[OpenStage]:
+    """Opens a stage in the event loop of the test."""
+    with TemporaryDirectory() as folder:  # the path of a socket must be short
+
+        @asynccontextmanager
+        async def open() -> AsyncGenerator[Stage]:
+            async with Stage(await Client.connect(temporal), Path(folder)).open() as stage:
+                yield stage
+
+        yield open
