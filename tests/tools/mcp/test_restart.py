@@ -11,7 +11,10 @@ from tests.tools.builtin.shells import run
 from tests.tools.mcp.kit import HERE, call, entered, text
 
 from steersman.tools import Workspace, bash_tool, confinement
+from steersman.tools.confine.changed_folders import count_changes
 from steersman.tools.mcp import StdioServer
+
+pytestmark = pytest.mark.real_time
 
 PLACES = ["its program", "its folder", "a folder of its libraries", "an option"]
 
@@ -35,7 +38,7 @@ def make_server(place: str, project: Path, elsewhere: Path) -> StdioServer:
             return StdioServer(command=sys.executable, args=["-c", code, f"--from={project}"], cwd=elsewhere)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES[:2])
 async def test_what_a_model_wrote_is_not_run_by_starting_a_server_again(tmp_path: Path, place: str) -> None:
     """docs/mcp.md: a server whose files tools may have changed is not started again until the user asks for it."""
     project, elsewhere, mark = tmp_path / "project", tmp_path / "elsewhere", tmp_path / "ran"
@@ -45,8 +48,6 @@ async def test_what_a_model_wrote_is_not_run_by_starting_a_server_again(tmp_path
     name = "server.py" if place == "its program" else "hook.py"
     evil = f"open({str(mark)!r}, 'w').close()"
     async with entered(small=spec) as servers:
-        await call(servers, "mcp:small:exit")
-        assert text(await call(servers, "mcp:small:echo", text="fine")) == "fine"  # nothing has changed yet
         Workspace(project).replace(name, evil.encode())
         assert text(await call(servers, "mcp:small:echo", text="still fine")) == "still fine"
         await call(servers, "mcp:small:exit")
@@ -54,6 +55,18 @@ async def test_what_a_model_wrote_is_not_run_by_starting_a_server_again(tmp_path
         assert not mark.exists()
         assert output.is_error
         assert "it is not started again, because tools have changed files where it runs" in text(output)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_all_that_a_server_may_run_code_from_counts(tmp_path: Path, place: str) -> None:
+    project, elsewhere = tmp_path / "project", tmp_path / "elsewhere"
+    project.mkdir()
+    elsewhere.mkdir()
+    places = make_server(place, project, elsewhere).list_places()
+    before = count_changes(places)
+    Workspace(project).replace("new", b"")
+    assert count_changes(places) > before
+    assert count_changes([str(elsewhere)]) == 0
 
 
 async def test_the_user_can_start_it_again(tmp_path: Path) -> None:
