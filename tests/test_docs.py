@@ -38,6 +38,7 @@ OF_OTHERS = re.compile(r"^```(?:rust|text|typescript)\n.*?^```$|^\|[^|]*\|", re.
 PUBLIC = {
     "steersman",
     "steersman.context",
+    "steersman.durable",
     "steersman.durable.workflow_agent",
     "steersman.events",
     "steersman.policy",

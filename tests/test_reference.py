@@ -9,6 +9,7 @@ from docs.reference import PAGES, SOURCE, build_pages
 
 import steersman
 import steersman.context
+import steersman.durable
 import steersman.durable.workflow_agent
 import steersman.events
 import steersman.policy
@@ -40,6 +41,7 @@ def test_the_pages_are_those_that_the_code_gives() -> None:
         steersman.policy,
         steersman.provider,
         steersman.session,
+        steersman.durable,
         steersman.team,
         steersman.testing,
         steersman.testing.servers,

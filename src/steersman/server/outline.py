@@ -9,10 +9,8 @@ from typing import Any
 import msgspec
 
 from steersman.server.log_events import RunSpans, describe_record
-from steersman.session.records import Payload, Record, decode
+from steersman.session.records import SERVED, Payload, Record, decode
 
-SERVED = "served"
-"""The type of the record that says which agent a session was made for."""
 RECEIPT = "receipt"
 """The type of the record of an answered request that had an idempotency key."""
 REFUSED = "refused"

@@ -15,7 +15,7 @@ from typing import Final
 
 from aiohttp import web
 
-from steersman.server.agents import Agents
+from steersman.agent.named import Agents
 from steersman.server.fronts import a2a_route, agui_route, mcp_route
 from steersman.server.fronts.a2a_card import CARD
 from steersman.server.fronts.openai import chat_route, responses_route

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from steersman.server.agents import Agents, make_agent, read_agents
+from steersman.agent.named import Agents, read_agents
+from steersman.server.agents import make_agent
 from steersman.server.follower import Follower
 from steersman.server.hub import RING_BYTES, Hub
 from steersman.server.live import LiveSession
-from steersman.server.outline import SERVED, Outline, read_outline
+from steersman.server.outline import Outline, read_outline
 from steersman.server.owners import belongs_to, find_id, make_prefix
 from steersman.server.remote import RemoteSession
 from steersman.server.watched_handle import WatchedHandle
 from steersman.session.opening import take_over_handle
+from steersman.session.records import SERVED
 from steersman.session.session import Session
 from steersman.session.stores.store import (
     FollowedStore,

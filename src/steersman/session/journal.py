@@ -144,13 +144,16 @@ class JournalWriter:
             if record.seq > after:
                 yield record.seq, encode(record)
 
-    def give_up(self, error: SessionTaken) -> None:
-        """Write nothing more: another writer has taken the session over. Tells `on_taken`, once, in this thread."""
+    def give_up(self, error: SessionTaken, *, level: int = logging.ERROR) -> None:
+        """Write nothing more: another writer has taken the session over. Tells `on_taken`, once, in this thread.
+
+        It is logged at this level.
+        """
         with self._giving_up:
             if self.taken is not None:
                 return
             self.taken = text = str(error)
-            _log.error("%s", text)
+            _log.log(level, "%s", text)
             # First: a save that returns because of this must find the run cancelled, or a tool would start.
             if self.on_taken is not None:
                 self.on_taken(text)

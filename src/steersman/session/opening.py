@@ -21,7 +21,11 @@ writers: WeakKeyDictionary[_Writer, Store] = WeakKeyDictionary()
 
 
 def open_store(where: Where) -> Store:
-    """The store itself, or that of a file."""
+    """The store itself, or that of a file or of a PostgreSQL URL."""
+    if isinstance(where, str) and where.startswith(("postgres://", "postgresql://")):
+        from steersman.session.stores.postgres.store import PostgresStore
+
+        return PostgresStore(where)
     if isinstance(where, str | os.PathLike):
         from steersman.session.stores.sqlite.store import SqliteStore
 

@@ -24,6 +24,9 @@ TREE: Final = frozenset(("message", "compaction", "prun", "undo"))
 FROM_QUEUE: Final = frozenset(("accepted", "order"))
 """The types of records that may hold the number of what other processes have queued."""
 
+SERVED: Final = "served"
+"""The type of the record that says which agent a session was made for, by its name in a server or worker."""
+
 Payload: TypeAlias = dict[str, Any]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from steersman.server.agents import DEFAULT_AGENT
+from steersman.agent.named import DEFAULT_AGENT
 from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.json_rpc import (
     INTERNAL_ERROR,

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Final
 
-from steersman.server.agents import Agents
+from steersman.agent.named import Agents
 from steersman.server.fronts.json_rpc import INVALID_REQUEST, encode_line
 from steersman.server.fronts.mcp.front import DESCRIPTION, McpFront
 from steersman.server.sessions import Sessions

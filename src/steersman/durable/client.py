@@ -1,0 +1,283 @@
+"""`Client`: starts supervised sessions and speaks to them, from any process, by the id of the session.
+
+    async with Client(PostgresStore(dsn), "127.0.0.1:7233") as durable:
+        await durable.start("order-42", "Look at the order.", agent="clerk")
+        await durable.steer("order-42", "Only this year's.")
+        print((await durable.wait("order-42")).text)
+
+What is said is in the store before Temporal is asked, so it is neither lost nor doubled, whatever dies in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import Literal, Self, TypeVar
+
+from temporalio.client import Client as TemporalClient
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store
+from steersman.durable.errors import DurableError
+from steersman.durable.job import IDLE, WAKE, WORKFLOW, Job, Outcome
+from steersman.durable.questions import OpenQuestion, find_questions
+from steersman.session.opening import Where
+from steersman.session.records import SERVED, Payload
+from steersman.session.session import Session
+from steersman.session.session_queue import Queued, SessionQueue
+from steersman.session.stores.store import FollowedStore, SessionExists
+from steersman.types.messages import MessageLike
+
+_T = TypeVar("_T")
+_SHORTEST_HEARTBEAT = 0.5
+_SHORTEST_TASK = 2.0
+_RETRY_SECONDS = 1.0
+
+
+class Client:
+    """Speaks to supervised sessions. `store`, `temporal`, `task_queue` and `namespace` are those of the workers.
+
+    A worker that is silent for `heartbeat` seconds is replaced. Every method that says something takes a `key`: said
+    twice under one key, it is heard once.
+    """
+
+    def __init__(
+        self,
+        store: Where,
+        temporal: str | TemporalClient,
+        *,
+        task_queue: str = "steersman",
+        namespace: str = "default",
+        heartbeat: float = 2.0,
+    ) -> None:
+        if not heartbeat >= _SHORTEST_HEARTBEAT:
+            raise ValueError(f"heartbeat is at least {_SHORTEST_HEARTBEAT} seconds, got {heartbeat!r}.")
+        self.store = find_shared_store(store)
+        self._temporal, self._namespace = temporal, namespace
+        self.task_queue = task_queue
+        self._heartbeat = heartbeat
+        self._client: TemporalClient | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._client = None  # it has no connection to close
+
+    # Speaking
+
+    async def start(
+        self, session_id: str, prompt: MessageLike, *, agent: str | None = None, key: str | None = None
+    ) -> Queued:
+        """Start a run with a prompt; a session that does not exist is created, for this agent of the workers.
+
+        While a run goes on it takes the prompt as a follow-up: a session runs once.
+        """
+        await self._connect()  # before anything is written: most mistakes are made here
+        await asyncio.to_thread(self._create, session_id, agent)
+        return await self._say(session_id, lambda queue: queue.follow_up(prompt, key=key), agent)
+
+    async def steer(
+        self,
+        session_id: str,
+        x: MessageLike,
+        mode: Literal["skip", "cancel", "wait"] | None = None,
+        *,
+        key: str | None = None,
+    ) -> Queued:
+        """Steer the run of a session; one that rests starts a run with it."""
+        return await self._say(session_id, lambda queue: queue.steer(x, mode, key=key))
+
+    async def follow_up(self, session_id: str, x: MessageLike, *, key: str | None = None) -> Queued:
+        """Queue a message for the end of the run; a session that rests starts a run with it."""
+        return await self._say(session_id, lambda queue: queue.follow_up(x, key=key))
+
+    async def abort(self, session_id: str, *, key: str | None = None) -> Queued:
+        """Interrupt the run, if there is one."""
+        queued, has_writer = await asyncio.to_thread(self._queue, session_id, lambda queue: queue.abort(key=key))
+        if not has_writer and await self.is_running(session_id):
+            await self._call(lambda client: self._find(client, session_id).signal(WAKE, rpc_timeout=RPC_TIMEOUT))
+        return queued
+
+    async def approve(
+        self,
+        session_id: str,
+        approval_id: str,
+        *,
+        remember: bool = False,
+        by: str = "application",
+        key: str | None = None,
+    ) -> Queued:
+        """Let a tool call run that waits for approval."""
+        return await self._say(session_id, lambda queue: queue.approve(approval_id, remember=remember, by=by, key=key))
+
+    async def deny(
+        self, session_id: str, approval_id: str, reason: str = "", *, by: str = "application", key: str | None = None
+    ) -> Queued:
+        """Deny a tool call that waits for approval; the model reads the reason."""
+        return await self._say(session_id, lambda queue: queue.deny(approval_id, reason, by=by, key=key))
+
+    async def continue_(self, session_id: str) -> None:
+        """Go on after an error or an abort, without a new message; while a run goes on this does nothing."""
+        last = await asyncio.to_thread(self._read_last, session_id)
+        await self._wake(session_id, None, continue_after=last)
+
+    async def wake(self, session_id: str) -> None:
+        """Have a worker look at a session: for what was queued while Temporal could not be reached."""
+        await self._wake(session_id, None)
+
+    # Looking
+
+    async def is_running(self, session_id: str) -> bool:
+        """Whether a run goes on, or waits for a worker or for an answer."""
+        try:
+            found = await self._call(lambda client: self._find(client, session_id).describe(rpc_timeout=RPC_TIMEOUT))
+        except _NotThere:
+            return False
+        if found.status == WorkflowExecutionStatus.RUNNING and found.task_queue != self.task_queue:
+            raise DurableError(
+                f"In this namespace a workflow {session_id!r} runs in the task queue {found.task_queue!r}, and not in "
+                f"{self.task_queue!r}. Two stores with sessions of the same ids need two namespaces."
+            )
+        return found.status == WorkflowExecutionStatus.RUNNING
+
+    async def wait(self, session_id: str, *, timeout: float | None = None) -> Outcome:
+        """Wait until the session rests; how its last run ended. Raises `TimeoutError`, and `DurableError` if it failed.
+
+        Temporal may be restarted meanwhile. A session that Temporal has forgotten is looked up in the store.
+        """
+        async with asyncio.timeout(timeout):
+            while True:
+                try:
+                    outcome = await self._call(lambda client: self._find(client, session_id).result())
+                except _NotThere:
+                    outcome = None
+                except _Unavailable:
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
+                return await asyncio.to_thread(self._read_outcome, session_id, outcome)
+
+    async def questions(self, session_id: str) -> Sequence[OpenQuestion]:
+        """The tool calls that wait for approval."""
+
+        def read() -> list[OpenQuestion]:
+            handle = self.store.open(session_id, write=False)
+            try:
+                return find_questions(handle.lines())
+            finally:
+                handle.close()
+
+        return await asyncio.to_thread(read)
+
+    # The store
+
+    def _create(self, session_id: str, agent: str | None) -> None:
+        try:
+            session = Session.create(self.store, session_id)
+        except SessionExists:
+            return
+        if agent is not None:
+            session.recorder.add(SERVED, {"agent": agent})
+        session.close()
+
+    def _queue(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> tuple[Queued, bool]:
+        with SessionQueue(self.store, session_id) as queue:
+            queued = say(queue)
+        return queued, isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
+
+    def _read_last(self, session_id: str) -> int:
+        handle = self.store.open(session_id, write=False)
+        try:
+            return handle.last_seq
+        finally:
+            handle.close()
+
+    def _read_outcome(self, session_id: str, outcome: Outcome | None) -> Outcome:
+        """The outcome with the last answer; where Temporal knows none, what the session says."""
+        with Session.open(self.store, session_id, write=False) as session:
+            answers = [message.text for message in session.messages if message.role == "assistant"]
+            text, loop_id = answers[-1] if answers else "", session.last_loop_id
+            if outcome is None or outcome.end_reason == IDLE:
+                end: Payload = {"end_reason": IDLE}
+                for record in session.records():
+                    end = record.payload if record.type == "run_end" else end
+                return Outcome(session_id, str(end["end_reason"]), str(end.get("detail", "")), loop_id, text)
+        return Outcome(session_id, outcome.end_reason, outcome.detail, outcome.loop_id, text)
+
+    # Temporal
+
+    async def _say(self, session_id: str, say: Callable[[SessionQueue], Queued], agent: str | None = None) -> Queued:
+        queued, has_writer = await asyncio.to_thread(self._queue, session_id, say)
+        try:
+            # A worker that has the session open hears it without Temporal, and looks again after it has closed it.
+            if not (has_writer and await self.is_running(session_id)):
+                await self._wake(session_id, agent)
+        except DurableError as error:
+            raise DurableError(
+                f"It is queued in the session {session_id!r} as number {queued.number}, but no worker was told: "
+                f"{error} Once Temporal is back, call wake({session_id!r})."
+            ) from error
+        return queued
+
+    async def _wake(self, session_id: str, agent: str | None, *, continue_after: int | None = None) -> None:
+        job = Job(session_id, agent, self._heartbeat, continue_after)
+        start = partial(
+            TemporalClient.start_workflow,
+            workflow=WORKFLOW,
+            arg=job,
+            id=session_id,
+            task_queue=self.task_queue,
+            task_timeout=timedelta(seconds=max(_SHORTEST_TASK, self._heartbeat)),
+            rpc_timeout=RPC_TIMEOUT,
+        )
+        try:
+            # Most sessions rest: a run that is started needs no signal in its history.
+            await self._call(lambda client: start(client, id_conflict_policy=WorkflowIDConflictPolicy.FAIL))
+        except WorkflowAlreadyStartedError:
+            await self.is_running(session_id)  # raises if it is not one of ours
+            await self._call(lambda client: start(client, start_signal=WAKE))
+
+    def _find(self, client: TemporalClient, session_id: str) -> WorkflowHandle[object, Outcome]:
+        return client.get_workflow_handle(session_id, result_type=Outcome)
+
+    async def _connect(self) -> TemporalClient:
+        if self._client is None:
+            self._client = await connect(self._temporal, self._namespace)
+        return self._client
+
+    async def _call(self, ask: Callable[[TemporalClient], Awaitable[_T]]) -> _T:
+        """Ask Temporal; raises `DurableError` in words, `_NotThere` where it knows no run of the session."""
+        client = await self._connect()
+        try:
+            return await ask(client)
+        except RPCError as error:
+            told = describe_rpc_error(error, client.namespace)
+            if error.status == RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+                raise _NotThere(str(told)) from error
+            if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+                raise _Unavailable(str(told)) from error
+            raise told from error
+        except WorkflowFailureError as error:
+            raise DurableError(_describe_failure(error)) from error
+
+
+class _NotThere(DurableError):
+    """Temporal knows no run of the session."""
+
+
+class _Unavailable(DurableError):
+    """Temporal does not answer at the moment."""
+
+
+def _describe_failure(error: WorkflowFailureError) -> str:
+    """Why the supervision of a session has ended, without the layers that Temporal puts around it."""
+    cause: BaseException = error.cause
+    while isinstance(cause, ActivityError) and cause.cause is not None:
+        cause = cause.cause
+    return cause.message if isinstance(cause, FailureError) else str(cause)

@@ -1,0 +1,68 @@
+"""The connections of supervised sessions: a Temporal server that answers, and a store that others can reach."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError, RPCStatusCode
+
+from steersman.durable.errors import DurableError
+from steersman.session.opening import Where, open_store
+from steersman.session.stores.memory import MemoryStore
+from steersman.session.stores.store import SharedStore
+from steersman.types.guards import is_instance
+
+CONNECT_SECONDS = 10.0
+RPC_TIMEOUT = timedelta(seconds=10)
+
+
+async def connect(temporal: str | TemporalClient, namespace: str) -> TemporalClient:
+    """A client of the server at `host:port`, or the given one; raises `DurableError` unless the namespace is there."""
+    if isinstance(temporal, TemporalClient):
+        client = temporal
+    else:
+        if not is_instance(temporal, str):
+            raise TypeError(f"temporal is 'host:port' or a connected temporalio.client.Client, got {temporal!r}.")
+        client = await _connect(temporal, namespace)
+    try:
+        request = DescribeNamespaceRequest(namespace=client.namespace)
+        await client.workflow_service.describe_namespace(request, retry=False, timeout=RPC_TIMEOUT)
+    except RPCError as error:
+        raise describe_rpc_error(error, client.namespace) from error
+    return client
+
+
+async def _connect(address: str, namespace: str) -> TemporalClient:
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await TemporalClient.connect(address, namespace=namespace)
+    except TimeoutError as error:
+        raise DurableError(f"Temporal at {address!r} gave no answer within {CONNECT_SECONDS:.0f} s.") from error
+    except (RuntimeError, ValueError) as error:
+        raise DurableError(
+            f"Temporal cannot be reached at {address!r}: {_first_line(error)}. Is it host:port, and is it running?"
+        ) from error
+
+
+def describe_rpc_error(error: RPCError, namespace: str) -> DurableError:
+    """An error of a call to Temporal, in words."""
+    if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
+        return DurableError(f"Temporal has no namespace {namespace!r}. Create it, or name another one.")
+    return DurableError(f"Temporal did not do it: {_first_line(error)} ({error.status.name.lower()}).")
+
+
+def find_shared_store(where: Where) -> SharedStore:
+    """The store of supervised sessions; raises `TypeError` for one that other processes cannot reach."""
+    store = open_store(where)
+    if isinstance(store, MemoryStore) or not isinstance(store, SharedStore):
+        raise TypeError(
+            f"Supervised sessions need a store that all workers can reach, such as PostgresStore(...), got {store!r}."
+        )
+    return store
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

@@ -1,0 +1,42 @@
+"""What a workflow is told and what it returns: names and positions, never a conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+FORMAT: Final = 1
+"""The version of these values: a worker refuses a newer one."""
+WORKFLOW: Final = "steersman_session"
+ACTIVITY: Final = "steersman_run_session"
+WAKE: Final = "wake"
+
+IDLE: Final = "idle"
+"""The end reason where there was nothing to do."""
+WAITING: Final = "waiting"
+"""The end reason of a run that rests until a question is answered."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The session to run. `agent` is a name in the worker, `None` for the one that the session was made for.
+
+    `continue_after` is the number of a record: the conversation goes on, unless a run has started since then.
+    """
+
+    session_id: str
+    agent: str | None = None
+    heartbeat: float = 2.0
+    continue_after: int | None = None
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the last run of a session ended. `text` is its last answer, read from the session and not from Temporal."""
+
+    session_id: str
+    end_reason: str
+    detail: str = ""
+    loop_id: str | None = None
+    text: str = ""

@@ -1,0 +1,213 @@
+"""The activity of a session: opens it, runs it, and tells Temporal that it is alive.
+
+Whether it takes the session over is decided here: the first attempt waits for another writer to close it, a later one
+knows that the worker before it is gone, or is to be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from steersman.agent.named import make_named_agent
+from steersman.durable.held_handle import HeldHandle
+from steersman.durable.job import ACTIVITY, FORMAT, WAITING, Job, Outcome
+from steersman.durable.questions import find_questions
+from steersman.durable.supervised import SupervisedSession
+from steersman.session.records import SERVED, decode
+from steersman.session.session import Session
+from steersman.session.session_queue import SessionQueue
+from steersman.session.stores.store import (
+    Handle,
+    SessionBusy,
+    SessionError,
+    SessionNotFound,
+    SharedHandle,
+    SharedStore,
+    StoreFailed,
+)
+from steersman.types.errors import describe_exception
+
+_log = logging.getLogger("steersman.durable")
+_T = TypeVar("_T")
+
+# Seconds that a run waits for a store that does not answer.
+_PATIENCE = 30.0
+# How often a run is tried that cannot start: during an update, another worker may be able to.
+_MAX_STARTS = 5
+_LONGEST_DELAY = 10.0
+
+
+class SessionRunner:
+    """Runs sessions as activities, with these agents by name and this store."""
+
+    def __init__(self, agents: dict[str, Any], store: SharedStore, rest_after: float) -> None:
+        self.store = store
+        self._agents = agents
+        self._rest_after = rest_after
+
+    @activity.defn(name=ACTIVITY)
+    async def run_session(self, job: Job) -> Outcome:
+        """Run a session until nothing is queued; raises `ApplicationError` if it cannot."""
+        beating = asyncio.get_running_loop().create_task(_beat(job.heartbeat / 4))
+        try:
+            return await self._run(job)
+        except (ApplicationError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # whatever it is, Temporal is told what to do about it
+            raise _make_error(job, error, activity.info().attempt) from error
+        finally:
+            beating.cancel()
+
+    async def _run(self, job: Job) -> Outcome:
+        if job.format > FORMAT:
+            raise _SkewError(f"Its job is of version {job.format}, and this worker knows {FORMAT}: update the worker.")
+        take_over = activity.info().attempt > 1
+        while True:
+            supervised = await self._open(job, take_over=take_over)
+            try:
+                outcome = await self._drive(supervised)
+            finally:
+                await asyncio.shield(asyncio.to_thread(supervised.close))
+            if supervised.handle.failure is not None:
+                raise StoreFailed(supervised.handle.failure)
+            if supervised.session.taken is not None and outcome.end_reason != WAITING:
+                raise ApplicationError(supervised.session.taken, type="SessionTaken", non_retryable=True)
+            if not supervised.has_more and not await asyncio.to_thread(self._has_more, job, outcome):
+                return outcome
+            take_over = False
+
+    async def _drive(self, supervised: SupervisedSession) -> Outcome:
+        """Drive a session to its rest; a cancel from Temporal aborts or cuts its run."""
+        driving = asyncio.get_running_loop().create_task(supervised.drive())
+        try:
+            await asyncio.wait([driving])
+        except asyncio.CancelledError:
+            details = activity.cancellation_details()
+            if details is not None and details.cancel_requested:
+                supervised.abort()
+                await asyncio.wait([driving])
+                return await driving
+            if details is not None and details.worker_shutdown:
+                await supervised.cut("The worker stops; another one goes on with the run.", save=True)
+                await asyncio.wait([driving])
+                raise ApplicationError("The worker stops.", type="WorkerStopped") from None
+            supervised.lose("This worker has lost the run: Temporal has given it to another one.")
+            await asyncio.wait([driving])
+            raise
+        return await driving
+
+    # Opening
+
+    async def _open(self, job: Job, *, take_over: bool) -> SupervisedSession:
+        handle = await self._finish_opening(self._open_handle(job, take_over=take_over))
+        try:
+            session = await asyncio.to_thread(Session, handle)
+        except BaseException:
+            handle.close()
+            raise
+        try:
+            recorded = await asyncio.to_thread(_read_agent_name, session)
+            name = self._choose_agent(job.agent or recorded)
+            agent = await make_named_agent(name, self._agents[name])
+            supervised = SupervisedSession(agent, session, handle, job, self._rest_after)
+            await asyncio.to_thread(supervised.attach, name if name != recorded else None)
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(session.__exit__))
+            raise
+        return supervised
+
+    async def _open_handle(self, job: Job, *, take_over: bool) -> HeldHandle:
+        if take_over:
+            return _hold(await asyncio.to_thread(self.store.take_over, job.session_id))
+        # A worker that Temporal has told to stop closes the session within a heartbeat or two.
+        deadline = asyncio.get_running_loop().time() + 2 * job.heartbeat
+        while True:
+            try:
+                return _hold(await asyncio.to_thread(self.store.open, job.session_id))
+            except SessionBusy:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(0.2)
+
+    async def _finish_opening(self, opening: Any) -> HeldHandle:
+        """Wait for a session to be opened; one that is cancelled meanwhile is closed again, once it is open."""
+        task: asyncio.Task[HeldHandle] = asyncio.get_running_loop().create_task(opening)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_close_opened)
+            raise
+
+    def _choose_agent(self, name: str | None) -> str:
+        if name is None and len(self._agents) == 1:
+            return next(iter(self._agents))
+        if name is None or name not in self._agents:
+            raise _SkewError(f"No agent named {name!r} in this worker. Agents here: {', '.join(self._agents)}.")
+        return name
+
+    def _has_more(self, job: Job, outcome: Outcome) -> bool:
+        """Whether something was queued since the session was closed, or an answer heard while it was put aside."""
+        with SessionQueue(self.store, job.session_id) as queue:
+            if queue.waiting():
+                return True
+        if outcome.end_reason != WAITING:
+            return False
+        handle = self.store.open(job.session_id, write=False)
+        try:
+            return any(question.is_answered for question in find_questions(handle.lines()))
+        finally:
+            handle.close()
+
+
+class _SkewError(SessionError):
+    """This worker cannot run the session, and another one may."""
+
+
+def _hold(handle: Handle) -> HeldHandle:
+    assert isinstance(handle, SharedHandle)
+    return HeldHandle(handle, _PATIENCE)
+
+
+def _close_opened(task: asyncio.Task[HeldHandle]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().close()
+
+
+def _read_agent_name(session: Session) -> str | None:
+    """The agent that the session was made for, or given to since."""
+    found = None
+    mark = f'"{SERVED}"'.encode()
+    assert session.recorder.journal is not None
+    for _, line in session.recorder.journal.lines():
+        if mark in line:
+            with suppress(ValueError):  # a damaged record says nothing
+                record = decode(line)
+                found = str(record.payload.get("agent")) if record.type == SERVED else found
+    return found
+
+
+async def _beat(pause: float) -> None:
+    """Tell Temporal again and again that this worker is alive; from the event loop, so that a blocked one is not."""
+    while True:
+        activity.heartbeat()
+        await asyncio.sleep(pause)
+
+
+def _make_error(job: Job, error: Exception, attempt: int) -> ApplicationError:
+    """The error for Temporal: whether to try again, and when."""
+    text = f"The session {job.session_id!r} cannot be run: {describe_exception(error)}"
+    _log.error("%s", text)
+    # A store that is away comes back; whatever else is wrong is given a few attempts, unless it cannot change.
+    final = not isinstance(error, StoreFailed) and attempt >= _MAX_STARTS
+    final = final or (isinstance(error, SessionBusy | SessionNotFound) and not isinstance(error, StoreFailed))
+    delay = min(_LONGEST_DELAY, 0.5 * 2 ** min(attempt, 10)) if isinstance(error, StoreFailed) else 1.0
+    return ApplicationError(
+        text, type=type(error).__name__, non_retryable=final, next_retry_delay=timedelta(seconds=delay)
+    )

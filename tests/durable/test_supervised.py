@@ -1,0 +1,198 @@
+"""Sessions that workers run and any process speaks to, by the id of the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.durable.kit import Program, new_queue, running
+from tests.durable.stage import make_agents
+from tests.session.database import Database
+from tests.session.kit import records, said
+
+from steersman import Agent, Session
+from steersman.context.repair import UNKNOWN
+from steersman.durable import Client, DurableError, Worker
+from steersman.durable.connection import connect
+from steersman.session import MemoryStore, PostgresStore, SessionNotFound
+from steersman.session.stores.store import Store
+from steersman.testing import ScriptedModel
+
+pytestmark = pytest.mark.real_time
+
+
+@asynccontextmanager
+async def stage(postgres: Database, temporal: str, **options: Any) -> AsyncGenerator[tuple[Client, Program]]:
+    """A client, and a worker in a process of its own."""
+    queue = new_queue()
+    durable = Client(postgres.store(), temporal, task_queue=queue, **options)
+    async with running("tests.durable.program", postgres.dsn, temporal, queue) as program, durable:
+        await program.wait_for("ready")
+        yield durable, program
+
+
+def talk(store: Store, id: str) -> list[str]:
+    """Who said what in a session."""
+    with Session.open(store, id, write=False) as session:
+        return [line for line in said(session.messages) if line.startswith(("user", "assistant: R"))]
+
+
+async def count_events(durable: Client, id: str, temporal: str) -> int:
+    """How long the history of the last run is."""
+    client = await connect(temporal, "default")
+    return len((await client.get_workflow_handle(id).fetch_history()).events)
+
+
+async def test_a_run_is_steered_from_another_process(postgres: Database, temporal: str) -> None:
+    """durable.md U1: said twice under one key it is heard once; a session that rests is woken; history stays short."""
+    async with stage(postgres, temporal) as (durable, program):
+        await durable.start("steered", "Begin.", agent="holder", key="k")
+        await program.wait_for("holding")
+        await durable.start("steered", "Begin.", agent="holder", key="k")
+        with pytest.raises(DurableError, match="Two stores with sessions of the same ids need two namespaces"):
+            await Client(durable.store, temporal, task_queue="another").is_running("steered")
+        await durable.steer("steered", "Stop that.", key="once")
+        outcome = await durable.wait("steered", timeout=30)
+        assert (outcome.end_reason, outcome.text) == ("done", "Read: Stop that.")
+        # A workflow with one activity has eleven, however long the run is and however often it is steered.
+        assert await count_events(durable, "steered", temporal) == 11
+        assert (await durable.steer("steered", "Stop that.", key="once")).is_new is False
+        await durable.follow_up("steered", "And now?")
+        assert (await durable.wait("steered", timeout=30)).text == "Read: And now?"
+        assert not await durable.is_running("steered")
+        assert talk(durable.store, "steered") == [
+            "user: Begin.",
+            "user: Stop that.",
+            "assistant: Read: Stop that.",
+            "user: And now?",
+            "assistant: Read: And now?",
+        ]
+
+
+async def test_a_run_is_aborted_from_another_process(postgres: Database, temporal: str) -> None:
+    """durable.md U1: an abort without a run does nothing, not even to the next one."""
+    async with stage(postgres, temporal) as (durable, program):
+        await durable.start("aborted", "Begin.", agent="holder")
+        await program.wait_for("holding")
+        await durable.abort("aborted")
+        assert (await durable.wait("aborted", timeout=30)).end_reason == "aborted"
+        await program.wait_for("let go")
+        await durable.abort("aborted")
+        await durable.steer("aborted", "Again.")
+        assert (await durable.wait("aborted", timeout=30)).text == "Read: Again."
+
+
+@pytest.mark.parametrize("answers", [True, False])
+async def test_a_question_is_answered_from_another_process(postgres: Database, temporal: str, answers: bool) -> None:
+    """durable.md U1: meanwhile the run is put aside and holds no place in the worker; the answer wakes it."""
+    id = f"asked-{answers}"
+    async with stage(postgres, temporal) as (durable, program):
+        await durable.start(id, "Begin.", agent="payer")
+        await program.wait_for(f"log The run of {id!r} rests until its question is answered.")
+        (question,) = await durable.questions(id)
+        assert (question.tool_name, await durable.is_running(id)) == ("pay", True)
+        if answers:
+            await durable.approve(id, question.approval_id, by="ann")
+        else:
+            await durable.deny(id, question.approval_id, "too dear", by="ann")
+        outcome = await durable.wait(id, timeout=30)
+        assert outcome.text.startswith("Read: paid" if answers else "Read: Denied: too dear")
+        assert await durable.questions(id) == []
+        assert [record.type for record in records(durable.store, id)].count("run_end") == 1
+        if answers:
+            await program.wait_for("paid")
+
+
+async def test_a_worker_that_hangs_is_replaced_and_does_nothing_more(postgres: Database, temporal: str) -> None:
+    """durable.md U3, U4: stopped past its lease, it writes nothing and runs nothing when it goes on."""
+    async with stage(postgres, temporal, heartbeat=1.0) as (durable, program):
+        await durable.start("hung", "Begin.", agent="holder")
+        await program.wait_for("holding")
+        program.stop()
+        worker = Worker(make_agents(_ignore), postgres.store(), temporal, task_queue=durable.task_queue)
+        async with worker:
+            outcome = await durable.wait("hung", timeout=30)
+            assert outcome.text == f"Read: {UNKNOWN}"
+            before = records(durable.store, "hung")
+            program.go_on()
+            await program.wait_for("let go")
+            # It has another run to do, so it is well.
+        await durable.start("hung-2", "Hi.", agent="holder")
+        assert (await durable.wait("hung-2", timeout=30)).text == "Read: Hi."
+        assert records(durable.store, "hung") == before
+        assert program.lines.count("holding") == 1
+
+
+async def test_a_worker_that_stops_hands_its_runs_over(postgres: Database, temporal: str) -> None:
+    """durable.md U1: what a tool was doing is told as unknown, and the run goes on elsewhere."""
+    queue, told = new_queue(), asyncio.Event()
+    durable = Client(postgres.store(), temporal, task_queue=queue)
+
+    def make_worker(say: Callable[[str], None]) -> Worker:
+        return Worker(make_agents(say), postgres.store(), temporal, task_queue=queue)
+
+    async with make_worker(lambda line: told.set() if line == "holding" else None):
+        await durable.start("handed", "Begin.", agent="holder")
+        await asyncio.wait_for(told.wait(), 30)
+    assert await durable.is_running("handed")
+    async with make_worker(_ignore):
+        assert (await durable.wait("handed", timeout=30)).text == f"Read: {UNKNOWN}"
+
+
+def _ignore(_: str) -> None:
+    """Tell nobody."""
+
+
+async def test_what_cannot_be_run_is_told_and_nothing_is_lost(postgres: Database, temporal: str) -> None:
+    """durable.md U1: an agent that no worker has; the prompt stays queued."""
+    queue = new_queue()
+    durable = Client(postgres.store(), temporal, task_queue=queue)
+    async with Worker(make_agents(_ignore), postgres.store(), temporal, task_queue=queue):
+        await durable.start("unknown", "Hi.", agent="nope")
+        with pytest.raises(DurableError, match=r"No agent named 'nope' in this worker\. Agents here: holder, payer\."):
+            await durable.wait("unknown", timeout=60)
+        await durable.start("unknown", "And hi.", agent="holder")
+        assert (await durable.wait("unknown", timeout=30)).end_reason == "done"
+    assert [line for line in talk(durable.store, "unknown") if line.startswith("user")] == [
+        "user: Hi.",
+        "user: And hi.",
+    ]
+
+
+async def test_a_session_that_is_open_elsewhere_is_not_taken_away(postgres: Database, temporal: str) -> None:
+    """durable.md U3: a first attempt waits for the other one, and says so; what was queued is heard there."""
+    queue, store = new_queue(), postgres.store()
+    durable = Client(store, temporal, task_queue=queue, heartbeat=0.5)
+    session = Session.create(store, "elsewhere")
+    agent = Agent(ScriptedModel("Mine.").model, session=session)
+    async with Worker(make_agents(_ignore), postgres.store(), temporal, task_queue=queue):
+        await durable.start("elsewhere", "Hi.", agent="holder")
+        with pytest.raises(DurableError, match="is being written to by another program or object"):
+            await durable.wait("elsewhere", timeout=30)
+    assert session.taken is None
+    await agent.run("I.")
+    assert [message.text for message in agent.messages if message.role == "user"] == ["I.", "Hi."]
+    agent.close()
+    session.close()
+
+
+async def test_mistakes_are_told_at_once(postgres: Database, temporal: str) -> None:
+    store = postgres.store()
+    with pytest.raises(DurableError, match=r"Temporal cannot be reached at '127\.0\.0\.1:1'"):
+        await Client(store, "127.0.0.1:1").start("s", "Hi.")
+    with pytest.raises(DurableError, match="Temporal has no namespace 'nope'"):
+        await Client(store, temporal, namespace="nope").start("s", "Hi.")
+    with pytest.raises(SessionNotFound):
+        await Client(store, temporal).steer("never", "Hi.")
+    with pytest.raises(TypeError, match="need a store that all workers can reach"):
+        Client(MemoryStore(), temporal)
+    with pytest.raises(ValueError, match=r"heartbeat is at least 0.5 seconds, got 0"):
+        Client(store, temporal, heartbeat=0)
+    with pytest.raises(ValueError, match="max_sessions is a number above 0, got 0"):
+        Worker(make_agents(_ignore), store, temporal, max_sessions=0)
+    with pytest.raises(Exception, match=r"could not be listed in|could not be listed"):
+        await Worker(make_agents(_ignore), PostgresStore("host=/nowhere"), temporal).run()
+    assert store.list() == []
