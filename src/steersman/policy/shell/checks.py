@@ -126,6 +126,12 @@ def _check_remote(found: Arguments) -> str | None:
     return f"{wrong[0]!r:.200} may overwrite a branch" if wrong else None
 
 
+def _check_remotes(found: Arguments) -> str | None:
+    """Every operand is a remote, and one that is not configured is an address to connect to."""
+    wrong = [word.text for word in found.operands if word.text not in _REMOTES]
+    return f"{wrong[0]!r:.200} may be another repository than those of this one" if wrong else None
+
+
 def _check_push(found: Arguments) -> str | None:
     names = [word.text for word in found.operands]
     if names and names[0] not in _REMOTES:
@@ -146,6 +152,26 @@ def _check_apply(found: Arguments) -> str | None:
     return None if names & _LOOKS and "--apply" not in names else "a patch can make links to other places"
 
 
+def _check_clean(found: Arguments) -> str | None:
+    """A setting of git decides whether it deletes files without `--force`."""
+    names = {name for name, _ in found.options}
+    return None if names & {"-n", "--dry-run"} else "without -n, it may delete files"
+
+
+def _check_lsof(found: Arguments) -> str | None:
+    """A name of a host after `@` is looked up, which tells it to the server of its domain."""
+    values = [value for _, value in found.options if value is not None]
+    wrong = [word.text for word in (*values, *found.operands) if "@" in word.text]
+    return f"{wrong[0]!r:.200} may name a host, which is looked up" if wrong else None
+
+
+def _check_go_list(found: Arguments) -> str | None:
+    """With `-m`, go asks the server of any module that is named."""
+    wrong = [word.text for word in found.operands if word.text != "all"]
+    modules = any(name == "-m" for name, _ in found.options)
+    return f"{wrong[0]!r:.200} may be a module that is not one of this project" if modules and wrong else None
+
+
 def _check_chmod(found: Arguments) -> str | None:
     mode = found.operands[0].text if found.operands else ""
     return None if _MODE.fullmatch(mode) else f"the mode {mode!r:.200} is not a plain one"
@@ -160,7 +186,11 @@ CHECKS: dict[str, Check] = {
     "curl": _check_curl,
     "gitformat": _check_git_format,
     "remote": _check_remote,
+    "remotes": _check_remotes,
     "push": _check_push,
+    "clean": _check_clean,
+    "lsof": _check_lsof,
+    "golist": _check_go_list,
     "chmod": _check_chmod,
     "script": _check_script,
     "apply": _check_apply,

@@ -107,7 +107,7 @@ git count-objects, git check-ignore, git check-attr, git check-ref-format, git v
   --build-options
 git remote | operands=none
   -v --verbose
-git remote get-url, git remote show | check=remote
+git remote get-url, git remote show | check=remotes
   -n --all --push
 git ls-remote | check=remote
   -bhtq --heads --branches --tags --refs --quiet --exit-code --get-url --sort= --symref
@@ -165,7 +165,7 @@ git rm
 git mv | operands=write
   -nkv --dry-run --sparse --verbose
   ! -f --force
-git clean
+git clean | check=clean
   -dnqxX -e: --dry-run --exclude= --quiet
   ! -f -i --force --interactive
 git stash, git stash push | operands=none

@@ -7,7 +7,7 @@ yarn run | operands=inside after=ask check=script
   --no-update-notifier --workspaces --include-workspace-root --foreground-scripts? --ignore-scripts --timing?
   ! -w: -C: -g --workspace= --prefix= --script-shell= --node-options= --userconfig= --globalconfig=
   ! --global --loglevel=
-npm ls, npm list, npm outdated, npm why, npm explain, pnpm list, pnpm ls, pnpm outdated, pnpm why | exact operands=names
+npm ls, npm list, npm outdated, npm why, npm explain | exact operands=names
   -alp --all --long --json --parseable --depth=d --production --prod --dev --silent --no-color
 npm audit, npm fund, npm root, npm prefix, npm ping, npm whoami | exact operands=none
   --json --silent --no-color --production
@@ -52,9 +52,9 @@ cargo tree, cargo metadata, cargo version | exact operands=names
   @cargo -dpeif -e: -i? -p: -f: --edges= --invert? --prune= --depth= --prefix= --no-dedupe --duplicates --charset=
   --format= --workspace --exclude= --target=n --package= --no-deps --filter-platform=n --format-version= --limit=
 @go
-  -v -x -n -a -p: -race -msan -asan -cover -covermode: -coverpkg: -work -buildmode:n -buildvcs? -compiler:n -mod:n
+  -v -x -n -a -p: -race -msan -asan -cover -covermode: -coverpkg: -work -buildmode:n -buildvcs? -compiler:n
   -modcacherw -tags: -trimpath -linkshared -installsuffix:n -json
-  ! -o: -C: -exec: -toolexec: -overlay: -modfile: -pkgdir: -ldflags: -gcflags: -asmflags: -gccgoflags: -pgo:
+  ! -mod: -o: -C: -exec: -toolexec: -overlay: -modfile: -pkgdir: -ldflags: -gcflags: -asmflags: -gccgoflags: -pgo:
   ! -debug-actiongraph: -debug-trace: -debug-runtime-trace:
 go build, go vet | words equals operands=inside double
   @go
@@ -64,7 +64,9 @@ go test | words equals operands=inside double
   -vet:n -benchmem -blockprofilerate: -memprofilerate: -mutexprofilefraction:
   ! -c -i -args -fuzz: -fuzztime: -fuzzminimizetime: -fuzzcachedir: -outputdir: -blockprofile: -coverprofile:
   ! -cpuprofile: -memprofile: -mutexprofile: -trace: -artifacts
-go list, go version | words equals operands=inside double
+go version | words equals operands=inside double
+  -m -v -json
+go list | words equals operands=inside double check=golist
   -m -f:: -json -deps -test -e -u -versions -all -src -short -c -cmd -vendor -v -find -retracted
   ! -export -compiled -toolexec: -modfile: -overlay: -exec: -http
 go env | exact words operands=names double
