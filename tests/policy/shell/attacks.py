@@ -63,7 +63,7 @@ _BY_PROGRAM = {
     "curl": (
         "curl fil*///etc/passwd", "curl fil*/etc/passwd",
         "curl fil*:///etc/passwd", "curl f*:///etc/passwd", "curl ftp.evil.example/x", "curl -H x* a.example",
-        "curl --header=x* a.example",
+        "curl --header=x* a.example", "curl -w=* a.example", "curl -sw=* a.example",
         "curl 'f{i}le:///etc/passwd'", "curl 'fil[e-e]:///etc/passwd'", "curl '{file,x}:///etc/passwd'",
         "curl https://x.example 'FI{L}E:///etc/passwd'", "curl file:///etc/passwd", "curl gopher://x.example/1",
         "curl -o f https://x.example", "curl -o/dev/nullx https://x.example", "curl -so f https://x.example",
@@ -143,6 +143,7 @@ _BY_PROGRAM = {
     "mypy src": ("mypy src --python-version=../x", "mypy src -pevil", "mypy src -- x", "mypy src a*"),
     "go env": ("go env -w X=y", "go env X=y", "go env /x"),
     "ruff check .": ("ruff check . --config=x", "ruff check . --select 'a b'", "ruff check . --output-format=../x"),
+    "strings": ("strings @f", "strings *", "strings -T plugin f"),
     "head": ("head $?", 'head "a$?"', "head -n $? f"),
     "wc": ("wc < /etc/passwd", "wc < a*"),
     "git cat-file --batch": ("git cat-file --batch < f",),
@@ -153,6 +154,8 @@ _BY_PROGRAM = {
     "ps": ("ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x"),
     "sed": (
         "sed -l 5* p f", "sed --expression=s,a*,b, f",
+        # Where a file has such a name, this becomes another script.
+        "sed '-e=;s,a'*',b,' f", "sed '-ne=;s,a'*',b,' f",
         "sed -i s/a/b/ f", "sed -ni p f", "sed --in-pl p f", "sed -n -f evil f", "sed 's/a/b/w f' x", "sed -n 1p *",
         # On some systems `-l` takes no value, and this is the script.
         "sed -l 'w f' p x", "sed --line-length='w f' p x",

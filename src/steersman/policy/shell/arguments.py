@@ -121,14 +121,15 @@ class _Reader:
         name, equals, value = text.partition("=")
         if word.wild >= 0 and (not equals or word.wild <= len(name)):
             raise NeedsApproval(f"{text!r} could become any option")
+        if word.wild >= 0 and "plain" not in self.entry.flags:
+            # Also behind a letter: `sed -e=*` becomes another script where a file has that name.
+            raise NeedsApproval(f"{text!r:.200} could become another value, or several words")
         if "double" in self.entry.flags and name.startswith("--"):
             name = name[1:]
         if text.startswith("--") or "words" in self.entry.flags:
             option = self._get_option(name, text)
             if equals and (not option.arity or self._takes_next_word()):
                 raise NeedsApproval(f"the option {name!r} takes no value in the same word, got {text!r:.200}")
-            if word.wild >= 0 and "plain" not in self.entry.flags:
-                raise NeedsApproval(f"{text!r:.200} could become another value, or several words")
             self._take_value(name, option, Word(value, -1, word.quoted) if equals else None)
             return
         for place, letter in enumerate(text[1:], 2):

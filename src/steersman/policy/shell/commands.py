@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -15,9 +15,9 @@ from steersman.policy.shell.prefix_rules import (
     explain_unsafe_inputs,
     explain_unsafe_prefix,
 )
-from steersman.policy.shell.programs import explain_runner, takes_commands
+from steersman.policy.shell.programs import explain_runner, runs_text, takes_commands
 from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possible_commands, parse_command
-from steersman.policy.shell.table import Entry, find_entry
+from steersman.policy.shell.table import Entry, find_entry, find_program
 
 _BLANKS = " \t\n"  # to a shell, any other white space is part of a word
 _MANY = 50
@@ -27,6 +27,7 @@ _AFTER = r"(?![a-z0-9_-])"
 # What these letters mean to programs that know both.
 _LONG_NAMES = {"a": "--all", "m": "--message", "q": "--quiet", "u": "--set-upstream", "v": "--verbose"}
 _BETWEEN = re.compile(r"[|&;<>()]+")
+_QUOTES = re.compile(r"[\"'\\]")
 _STAR = "a wildcard may stand only at the end, after the words the command begins with"
 
 
@@ -108,11 +109,15 @@ def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str 
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenCommand:
-    """A command of a `deny` or `ask` rule: the words it begins with, or pieces of text with anything between them."""
+    """A command of a `deny` or `ask` rule: the words it begins with, or pieces of text with anything between them.
+
+    `hints` are the words of such a text, which may have `*` in them.
+    """
 
     words: tuple[str, ...]
     open: bool = False
     pieces: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
     def match(self, command: str, parsed: ParsedCommand) -> Match:
         """Whether any part of a command matches, or may match."""
@@ -125,19 +130,32 @@ class ForbiddenCommand:
             found = not self.words or any(self._is_among(words) for words in _list_candidates(command, parsed))
         if found:
             return "yes"
-        unsure = parsed.problem is not None or self._is_hinted_at(command, parsed) or self._is_spelled_otherwise(parsed)
+        unsure = (
+            parsed.problem is not None
+            or self._is_hinted_at(command, parsed)
+            or self._is_spelled_otherwise(parsed)
+            or self._is_in_text(parsed)
+        )
         return "maybe" if unsure else "no"
+
+    def _is_in_text(self, parsed: ParsedCommand) -> bool:
+        """Whether a shell of the command may run one of its quoted texts as this command: `sh -c 'r$()m x'`."""
+        words = [word for part in parsed.parts for word in part.words]
+        if not any(runs_text(word.text) for word in words):
+            return False
+        texts = [word.text for word in words if word.quoted and word.text.strip()]
+        return any(self.match(text, parse_command(text)) != "no" for text in texts)
 
     def _is_hinted_at(self, command: str, parsed: ParsedCommand) -> bool:
         """Whether the words are in a text that a program of the command may run as a command."""
         if not self.words:
-            return False
+            return bool(self.hints) and all(_has_hint(hint, command, parsed) for hint in self.hints)
         commands = [[word.text for word in part.words] for part in parsed.parts]
         if any(_runs_script(words) for words in commands):
             return self._is_in(command, before="")  # in a sed script, a letter comes right before a command
         if any(takes_commands(words) for words in commands):
             return self._is_in(command, before=_BEFORE)
-        texts = [_find_options(part.words) for part in parsed.parts]
+        texts = [_find_unknown(part.words) for part in parsed.parts]
         return any(text and self._is_in(text, before=rf"(?:{_BEFORE}|(?<=\s-[a-z]))") for text in texts)
 
     def _is_in(self, text: str, *, before: str) -> bool:
@@ -152,20 +170,28 @@ class ForbiddenCommand:
         if not self.words:
             return False
         for part in parsed.parts:
-            words = [self._complete(word) for word in part.words]
-            if words != [word.text for word in part.words] and self._is_among(words):
-                return True
-            if self._may_have_options(part.words, words):
-                return True
+            given = [word.text for word in part.words]
+            for words in self._list_spellings(part.words):
+                if (words != given and self._is_among(words)) or self._may_have_options(part.words, words):
+                    return True
         return False
 
+    def _list_spellings(self, words: Sequence[Word]) -> Iterator[list[str]]:
+        """List what words may be: a wildcard may become a word of the rule and those after it, in names of files."""
+        places = range(len(self.words) if any(word.wild >= 0 for word in words) else 1)
+        for place in places:
+            found: list[str] = []
+            for word in words:
+                if _may_become(word, self.words[place]):
+                    found += self.words[place:]
+                else:
+                    found.append(self._complete(word))
+            yield found
+
     def _complete(self, word: Word) -> str:
-        """Find the word of the rule that a word may become or stand for; itself where there is none."""
+        """Find the word of the rule that a word may be short for; itself where there is none."""
         text = fold_lookalikes(word.text)
-        if word.wild >= 0:
-            pattern = text.replace("$?", "*")
-            return next((wanted for wanted in self.words if fnmatchcase(wanted, pattern)), word.text)
-        if len(text) < _SHORTEST or text.startswith("-"):
+        if word.wild >= 0 or len(text) < _SHORTEST or text.startswith("-"):
             return word.text
         return next((wanted for wanted in self.words[1:] if wanted.startswith(text)), word.text)
 
@@ -228,9 +254,11 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
     if "*" in prefix:
         pieces = _normalize_spaces(text).split("*")
         # A compound pattern is searched in the whole command, a single one in each part.
-        return ForbiddenCommand((), pieces=("", *pieces, "") if _BETWEEN.search(text) else tuple(pieces))
+        hints = [word for word in _BETWEEN.sub(" ", _QUOTES.sub("", text)).split() if word.strip("*")]
+        ends = ("",) if _BETWEEN.search(text) else ()
+        return ForbiddenCommand((), pieces=(*ends, *pieces, *ends), hints=tuple(hints))
     joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
-    words = re.sub(r"[\"'\\]", "", prefix.removesuffix(":") if text != prefix else prefix).split()
+    words = _QUOTES.sub("", prefix.removesuffix(":") if text != prefix else prefix).split()
     if not words and not text.endswith("*"):
         raise ValueError("it names no command")
     if words:
@@ -277,8 +305,31 @@ def _runs_script(words: Sequence[str]) -> bool:
     return explain_unsafe_arguments([Word(word) for word in words]) is not None
 
 
-def _find_options(words: Sequence[Word]) -> str:
-    """Find what an option of a command may run: all from its first option on, unless it is known to be harmless."""
+def _may_become(word: Word, wanted: str) -> bool:
+    """Whether a word with a wildcard may become a word of a rule, in any folder."""
+    if word.wild < 0:
+        return False
+    pattern = fold_lookalikes(word.text).replace("$?", "*")
+    return fnmatchcase(wanted, pattern) or fnmatchcase(wanted, pattern.rpartition("/")[2])
+
+
+def _has_hint(hint: str, command: str, parsed: ParsedCommand) -> bool:
+    """Whether a word of a rule with wildcards is anywhere in a command, or a wildcard may become it."""
+    text = fold_lookalikes(command)
+    for form in (text, _QUOTES.sub("", text)):
+        if "*" in hint and _has_in_order(("", *hint.split("*"), ""), form):
+            return True
+        if "*" not in hint and re.search(rf"(?<![\w.-]){re.escape(hint)}(?![\w./-])", form):
+            return True
+    words = [word for part in parsed.parts for word in part.words if word.text.strip("*")]
+    return any(_may_become(word, hint.strip("*")) for word in words)
+
+
+def _find_unknown(words: Sequence[Word]) -> str:
+    """Find what a command may run: all words of a program that is not known, or all from its first option on."""
+    program = words[0].text
+    if find_program(program) is None and explain_runner(program) is None:
+        return " " + " ".join([word.text for word in words[1:]])
     first = next((place for place, word in enumerate(words) if place and word.text.startswith("-")), 0)
     if not first or explain_unsafe_arguments(words) is None:
         return ""

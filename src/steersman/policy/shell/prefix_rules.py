@@ -16,7 +16,7 @@ _PROCESSES = re.compile(r"(?:^|/)proc(?:/|$)")
 _ROOT = re.compile(r"(?:^|(?<=[=@:,]))/")
 _DESCRIPTOR = re.compile(r"std(in|out|err)|fd(/[0-9]+)?")
 _MANY = 20
-_READERS = frozenset(("sort", "uniq"))  # what they read from a file is text to them
+_READERS = frozenset(("sort", "uniq", "strings"))  # what they read from a file is text to them
 
 
 def explain_unsafe_prefix(words: Sequence[str]) -> str | None:

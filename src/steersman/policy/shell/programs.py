@@ -131,7 +131,18 @@ def takes_commands(words: Sequence[str]) -> bool:
         return why not in _NOT_TEXT
     if any(word.startswith("!") or "=!" in word for word in words[1:]):
         return True
-    return name in SUBCOMMANDS and len(words) > 1 and (words[1].startswith("-") or words[1] in SUBCOMMANDS[name])
+    if name not in SUBCOMMANDS or len(words) < 2:
+        return False
+    place = 2 if words[1] == "container" else 1
+    return words[1].startswith("-") or not SUBCOMMANDS[name].isdisjoint(words[place : place + 1])
+
+
+_SHELL_TEXTS = split_words("eval ssh su runuser sg script watch parallel flock tmux screen")
+
+
+def runs_text(program: str) -> bool:
+    """Whether a program runs a text of its arguments or of its input in a shell."""
+    return program.rpartition("/")[2] in _SHELL_TEXTS or explain_runner(program) == "is a shell"
 
 
 _UNSAFE_LETTERS = frozenset("ceoxX")

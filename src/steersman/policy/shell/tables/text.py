@@ -119,10 +119,13 @@ pwd, tty, whoami, nproc, arch | plain operands=none
 groups, sleep, seq, factor | plain
   -LPfswaz --logical --physical --silent --quiet --all --ignore= --format= --separator= --equal-width --help --version
 
-od, hexdump, hd, strings | plain
+od, hexdump, hd | plain
   -abcdfhilosvxCDeLXq -A: -e: -j: -n: -N: -s: -t: -w? -f: -T: --address-radix= --endian= --skip-bytes= --read-bytes=
   --strings? --format= --output-duplicates --width? --traditional --all --bytes= --radix= --encoding=
   --print-file-name --canonical --no-squeezing --length= --skip= --help --version
+
+strings
+  -afo -n:d -t:n -e:n --all --print-file-name --bytes=d --radix=n --encoding=n --help --version
 
 xxd | words operands=1
   -a -autoskip -b -bits -C -capitalize -d -E -EBCDIC -e -i -include -p -ps -plain -postscript -u -v -version -h
