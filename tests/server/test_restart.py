@@ -9,6 +9,9 @@ import pytest
 from tests.server.kit import Event, check_order, run_server
 from tests.server.program import run_program
 
+from steersman import Agent, tool
+from steersman.testing import ScriptedModel, answer, call
+
 pytestmark = pytest.mark.real_time
 
 
@@ -87,6 +90,26 @@ async def test_a_run_that_is_cut_by_a_stop_is_no_error(caplog: pytest.LogCapture
         id = await client.create()
         await client.act(id, "prompt", {"content": "Deploy."})
         await client.find(id, "approval_requested")
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+async def test_a_run_that_is_cut_while_it_writes_is_no_error_either(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Section 3: what the run still does while its session is closed is left out, and no failure."""
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "nothing"
+
+    agent = Agent(
+        ScriptedModel(answer(call("look")), repeat_last=True).model, tools=[look], repeated_calls=None, limits=None
+    )
+    async with run_server(lambda: agent, store=tmp_path / "sessions.db") as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Look."})
+        await client.find(id, "tool_execution_end")
     assert [record.getMessage() for record in caplog.records] == []
 
 

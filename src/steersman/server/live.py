@@ -331,9 +331,8 @@ class LiveSession(Receipts):
         """Close the session. A run that still goes on is cut as by a crash: it can be resumed, its questions too."""
         self.draining = True
         self.hub.detach()
+        if (journal := self.session.recorder.journal) is not None:
+            journal.cut("The server has stopped.")
         await asyncio.to_thread(self.session.__exit__)
-        if (journal := self.session.recorder.journal) is not None and journal.degraded is None:
-            # What the run still does is left out on purpose: no failure to report.
-            journal.degraded = "The server has stopped."
         self.agent.abort()
         await self.wait_until_idle()

@@ -73,6 +73,7 @@ class JournalWriter:
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         self._answering = 0
         self._closing = ""
+        self._cut = False
         self._last_try = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -161,6 +162,12 @@ class JournalWriter:
                 self._closing = self.degraded = text
                 self._last_try = True
                 self._changed.notify_all()
+
+    def cut(self, reason: str) -> None:
+        """Take no more records, as if the program had ended here: what a run still does is no failure to report."""
+        with self._changed:
+            self._closing, self._cut = self._closing or reason, True
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Write what is left and close the session; what the store still refuses is reported in the log."""
@@ -306,7 +313,7 @@ class JournalWriter:
             call_wake(lambda: tell(group[-1].seq))
 
     def _degrade(self, reason: str) -> None:
-        if self.degraded is None:
+        if self.degraded is None and not self._cut:
             _log.error("Session %r goes on in memory: %s", self.handle.session_id, reason)
         self.degraded = reason
 
