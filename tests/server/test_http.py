@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from aiohttp import ClientSession, web
 from tests.server.kit import Client, Gate, check_order, make_agent, read_sse, run_server
@@ -403,3 +405,20 @@ async def test_another_process_speaks_to_a_session_of_the_server(tmp_path: Path)
     ended = [event["message"]["content"][0].get("text") for _, event in events if event["type"] == "message_end"]
     assert (ended[0], ended[-1]) == ("And now?", "Two.")
     assert [event["by"] for _, event in events if event["type"] == "approval_resolved"] == ["ann"]
+
+
+async def test_every_event_is_one_line_however_a_client_splits_lines() -> None:
+    """Section 3: some clients split at the line separators of Unicode, as `str.splitlines` does."""
+    words = "one\u2028two\u2029three\x85four"
+    async with run_server(make_agent(words)) as client, httpx.AsyncClient() as http:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": words})
+        headers = {"Authorization": f"Bearer {client.token}"}
+        async with http.stream("GET", f"{client.url}/sessions/{id}/events", headers=headers) as response:
+            async for line in response.aiter_lines():
+                assert line.partition(": ")[0] in ("", "id", "data")
+                event: dict[str, Any] = json.loads(line[6:]) if line.startswith("data: ") else {"type": ""}
+                if event["type"] == "message_end":
+                    assert event["message"]["content"] == [{"type": "text", "text": words}]
+                if event["type"] == "agent_end":
+                    break

@@ -62,6 +62,17 @@ class SlowStore(SqliteStore):
         asyncio.run_coroutine_threadsafe(self.opened.wait(), self.loop).result()
 
 
+class CountingStore(SqliteStore):
+    """A store that counts how often a session is opened to read it."""
+
+    reads = 0
+
+    def open(self, session_id: str, *, write: bool = True) -> SqliteHandle:
+        """Open a session."""
+        self.reads += not write
+        return super().open(session_id, write=write)
+
+
 async def test_a_client_that_leaves_while_a_session_opens_does_not_lock_it(tmp_path: Path) -> None:
     """S3: one who leaves changes nothing."""
     store = SlowStore(tmp_path / "s.db")
@@ -107,6 +118,20 @@ async def test_a_session_that_is_deleted_while_it_is_listed_is_left_out(tmp_path
     assert [None if one is None else one.summary.id for one in shown] == [
         None if summary.id == ids[0] else summary.id for summary in found
     ]
+
+
+async def test_of_many_sessions_those_that_were_listed_last_are_not_read_again(tmp_path: Path) -> None:
+    """Section 3: a server with any number of sessions keeps a bounded number of outlines."""
+    store = CountingStore(tmp_path / "s.db")
+    sessions = Sessions(make_deployer, store, max_outlines=2)
+    for _ in range(3):
+        await sessions.create(None)
+    await sessions.close_idle()
+    first, second, third = await sessions.list_summaries(None)
+    store.reads = 0
+    for summary, reads in ((first, 1), (second, 2), (first, 2), (third, 3), (first, 3), (second, 4)):
+        assert await sessions.describe(summary) is not None
+        assert store.reads == reads
 
 
 async def test_a_session_that_was_deleted_is_free(tmp_path: Path) -> None:

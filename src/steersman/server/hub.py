@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from steersman.server.log_events import RunSpans, encode_record
+from steersman.server.one_line import escape_separators
 from steersman.server.position import RECORD, Position
 from steersman.session.journal import JournalWriter
 from steersman.session.records import Record, decode
@@ -47,7 +48,7 @@ class Item:
 
     def __init__(self, position: Position, data: bytes, update: MessageUpdate | None = None) -> None:
         self.position = position
-        self.frame = b"id: %b\ndata: %b\n\n" % (str(position).encode(), data)
+        self.frame = b"id: %b\ndata: %b\n\n" % (str(position).encode(), escape_separators(data))
         self.update = update
 
     @property

@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from steersman.agent.named import Agents, read_agents
@@ -40,6 +40,9 @@ ReadT = TypeVar("ReadT")
 
 _log = logging.getLogger("steersman.server")
 
+MAX_OUTLINES: Final = 10_000
+"""The most sessions that are not open here whose outlines are kept, for lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -61,6 +64,7 @@ class Sessions:
         models: Sequence[str] = (),
         approval_timeout: float | None = None,
         ring_bytes: int = RING_BYTES,
+        max_outlines: int = MAX_OUTLINES,
     ) -> None:
         self.agents = read_agents(agents)
         self.store = store
@@ -71,6 +75,7 @@ class Sessions:
         self.draining = False
         self._ring_bytes = ring_bytes
         self._approval_timeout = approval_timeout
+        self._max_outlines = max_outlines
         self._outlines: dict[str, tuple[int, Outline]] = {}
         # Held while a session is opened, closed or deleted; a lock is there as long as it is used.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -262,7 +267,11 @@ class Sessions:
         known = self._outlines.get(summary.id)
         if known is None or known[0] != summary.records:
             known = summary.records, await asyncio.to_thread(self._read, summary.id, read_outline)
-            self._outlines[summary.id] = known
+        # The last one is the one that was used last.
+        self._outlines.pop(summary.id, None)
+        self._outlines[summary.id] = known
+        while len(self._outlines) > self._max_outlines:
+            del self._outlines[next(iter(self._outlines))]
         return known[1]
 
     def _read(self, id: str, read: Callable[[Iterator[tuple[int, bytes]]], ReadT]) -> ReadT:

@@ -31,7 +31,7 @@ from tests.server.fronts.plays import GRAMMAR, Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
-from steersman import Agent
+from steersman import Agent, tool
 from steersman.server.fronts.a2a_route import Telling
 from steersman.testing import answer, call, cut, error, thinking
 
@@ -44,7 +44,7 @@ _numbers = count(1)
 async def ask(client: Client, method: str, **params: Any) -> Frame:
     """The result of a call, or its error."""
     body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": params}
-    status, answer = await client.send("POST", "/a2a", body)
+    status, answer = await client.send("POST", "/a2a", body, A2A_Version="1.0")
     assert (status, answer["id"]) == (200, body["id"])
     return answer
 
@@ -52,7 +52,7 @@ async def ask(client: Client, method: str, **params: Any) -> Frame:
 async def stream(client: Client, method: str, **params: Any) -> AsyncGenerator[Frame]:
     """The results of a call that streams."""
     body = {"jsonrpc": "2.0", "id": next(_numbers), "method": method, "params": params}
-    headers = {"Authorization": f"Bearer {client.token}"}
+    headers = {"Authorization": f"Bearer {client.token}", "A2A-Version": "1.0"}
     async with client.http.post(f"{client.url}/a2a", json=body, headers=headers) as response:
         if response.content_type == "application/json":
             yield await response.json()
@@ -115,19 +115,28 @@ async def test_the_agent_card_needs_no_token() -> None:
 async def test_text_thinking_and_a_tool_are_updates_of_one_task() -> None:
     gate = Gate()
     gate.opened.set()
-    script = (answer(thinking("Hm."), "Let me see. ", call("wait")), "Done.", "Again.")
-    async with run_server(make_agent(*script, tools=[gate.make_tool()])) as client:
+
+    @tool
+    def look(at: str) -> str:
+        """Look."""
+        return "nothing"
+
+    calls = (call("wait"), call("look", at="é\u2028"))
+    script = (answer(thinking("Hm."), "Let me see. ", *calls), "Done.", "Again.")
+    async with run_server(make_agent(*script, tools=[gate.make_tool(), look])) as client:
         frames = [frame async for frame in stream(client, "SendStreamingMessage", message=say("Go.", contextId="c-1"))]
         second = await ask(client, "SendMessage", message=say("More.", contextId="c-1"))
         listed = await ask(client, "ListTasks", contextId="c-1", includeArtifacts=True)
         other = await ask(client, "ListTasks", contextId="c-2")
     assert check_frames(frames) == ("TASK_STATE_COMPLETED", "Let me see. Done.")
-    kinds = [
-        part["metadata"]["kind"]
+    parts = [
+        part
         for frame in frames[1:]
         for part in frame.get("statusUpdate", {}).get("status", {}).get("message", {}).get("parts", [])
     ]
-    assert kinds == ["thinking", "tool"]
+    assert [part["metadata"]["kind"] for part in parts] == ["thinking", "tool", "tool"]
+    told = {part["data"]["tool"]: part["data"]["arguments"] for part in parts[1:]}
+    assert told == {"wait": {}, "look": {"at": "é\u2028"}}
     task = second["result"]["task"]
     assert (task["contextId"], task["artifacts"][0]["parts"]) == ("c-1", [{"text": "Again."}])
     assert [one["role"] for one in task["history"]] == ["ROLE_USER", "ROLE_AGENT"]
@@ -288,7 +297,7 @@ async def test_a_message_that_is_refused_is_no_task(tmp_path: Path) -> None:
      (b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{"message":{"messageId":"","parts":[]}}}', -32602)],
 )  # fmt: skip
 async def test_what_is_malformed_gets_an_error_of_json_rpc(body: bytes, code: int) -> None:
-    headers = {"Content-Type": "application/json"}
+    headers = {"A2A-Version": "1.0", "Content-Type": "application/json"}
     async with run_server() as client:
         headers["Authorization"] = f"Bearer {client.token}"
         async with client.http.post(f"{client.url}/a2a", data=body, headers=headers) as response:
@@ -354,7 +363,7 @@ async def test_errors_have_the_codes_of_the_protocol() -> None:
     async with run_server(make_agent("One."), authenticate=find_user) as client:
         task = (await ask(client, "SendMessage", message=say("Go.")))["result"]["task"]
         body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": task["id"]}}
-        _, other = await client.send("POST", "/a2a", body, X_User="bob")
+        _, other = await client.send("POST", "/a2a", body, X_User="bob", A2A_Version="1.0")
         codes = [
             (await ask(client, method, **params))["error"]["code"]
             for method, params in [
@@ -443,13 +452,13 @@ async def test_what_was_said_before_a_question_is_told_before_it(tmp_path: Path,
         ("ListTasks", "1.0.1", None),
         ("ListTasks", "0.3", -32009),
         ("ListTasks", "2.0", -32009),
-        ("ListTasks", "", None),
+        ("ListTasks", "", -32009),
         ("message/send", "", -32009),
         ("Nothing", "1.0", -32601),
     ],
 )
 async def test_another_version_is_refused(method: str, version: str, code: int | None) -> None:
-    """The header names the version; without it, the names of methods tell."""
+    """A2A 3.6.2: the header names the version; without it, it is 0.3, which is not spoken here."""
     async with run_server() as client:
         body: Frame = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}
         headers = {"A2A_Version": version} if version else {}

@@ -407,6 +407,10 @@ async def test_errors_have_the_shape_that_the_client_reads() -> None:
             await sdk.responses.create(input=[{"type": "odd"}])  # pyright: ignore[reportArgumentType]
         with pytest.raises(BadRequestError, match="'function'"):
             await sdk.responses.create(input="Go.", tools=[{"type": "web_search"}])
+        assert [one.id async for one in sdk.models.list()] == ["one", "two"]
+        assert (await sdk.models.retrieve("two")).id == "two"
+        with pytest.raises(NotFoundError, match="no model 'three'"):
+            await sdk.models.retrieve("three")
         with pytest.raises(AuthenticationError) as caught:
             await make_sdk(client, "wrong").models.list()
     assert isinstance(caught.value, APIStatusError)

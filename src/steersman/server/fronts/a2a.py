@@ -43,6 +43,8 @@ class Translator:
         # What was told of the answer that is arriving; an answer that is tried again replaces it.
         self._told: list[str] = []
         self._is_begun = False
+        # The arguments of calls that have begun: the log has them before their ends.
+        self._arguments: dict[str, Frame] = {}
 
     @property
     def ended(self) -> bool:
@@ -71,6 +73,9 @@ class Translator:
                 return self._show_text(message)
             case {"type": "message_end", "message": message}:
                 return self._end_message(event["entry_id"], message)
+            case {"type": "intent", "tool_call_id": str(id), "arguments": dict()}:
+                self._arguments[id] = event["arguments"]
+                return []
             case {"type": "tool_execution_end"}:
                 return [self._tell_tool(event)]
             case {"type": "agent_end"}:
@@ -152,7 +157,8 @@ class Translator:
         return frames
 
     def _tell_tool(self, event: Frame) -> Frame:
-        data = {"tool": event["tool_name"], "arguments": event["args"], "isError": event["is_error"]}
+        arguments = event["args"] or self._arguments.pop(event["tool_call_id"], {})
+        data = {"tool": event["tool_name"], "arguments": arguments, "isError": event["is_error"]}
         return self._tell(WORKING, {"data": data, "metadata": {"kind": "tool"}})
 
     def _finish(self, event: Frame) -> list[Frame]:

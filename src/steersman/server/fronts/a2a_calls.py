@@ -78,10 +78,9 @@ def read_params(call: Call, kind: type[ParamsT]) -> ParamsT:
         raise RpcError(INVALID_PARAMS, f"The parameters are not as expected: {error}.") from error
 
 
-def check_version(asked: str | None, call: Call) -> None:
-    """Raise an error for another version. Where none is named, the method tells: before 1.0 they had other names."""
-    asked = asked or ("0.3" if "/" in call.method else VERSION)
-    if asked.split(".")[:2] != VERSION.split("."):
-        raise RpcError(
-            VERSION_NOT_SUPPORTED, f"A2A {asked!r:.50} is not spoken here. Send the header A2A-Version: {VERSION}."
-        )
+def check_version(asked: str | None) -> None:
+    """Raise an error for another version than this one. A request that names none is one of 0.3, as A2A 3.6.2 says."""
+    named = asked or "0.3"
+    if named.split(".")[:2] != VERSION.split("."):
+        words = f"A2A {named!r:.50}" if asked else "A2A 0.3, which a request without a version speaks,"
+        raise RpcError(VERSION_NOT_SUPPORTED, f"{words} is not supported. Send the header A2A-Version: {VERSION}.")

@@ -113,7 +113,7 @@ class A2AFront:
             code = PARSE_ERROR if problem.status == 400 else INVALID_REQUEST
             return reply({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": problem.detail}})
         try:
-            check_version(request.headers.get("A2A-Version") or request.query.get("A2A-Version"), call)
+            check_version(request.headers.get("A2A-Version") or request.query.get("A2A-Version"))
             match call.method:
                 case "SendStreamingMessage":
                     return await self._stream(request, call, await self._send(call))

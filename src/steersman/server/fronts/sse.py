@@ -10,26 +10,17 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from steersman.server.one_line import escape_separators
+
 BEAT_SECONDS: Final = 10.0
 """Seconds between two signs of life."""
 BEAT: Final = b": beat\n\n"
 """A comment of server-sent events, which clients leave out."""
 
 
-# Unicode has more ends of lines than server-sent events, and some clients split at those as well.
-_SEPARATORS = ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"), (b"\xc2\x85", b"\\u0085"))
-
-
 def encode_data(value: Any) -> bytes:
     """A value as JSON that is one line for every client."""
     return escape_separators(msgspec.json.encode(value))
-
-
-def escape_separators(data: bytes) -> bytes:
-    """The same JSON, with the line separators of Unicode escaped; they can only be inside of texts."""
-    for separator, escaped in _SEPARATORS:
-        data = data.replace(separator, escaped)
-    return data
 
 
 @asynccontextmanager

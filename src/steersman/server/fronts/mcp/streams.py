@@ -14,7 +14,7 @@ from typing import Final
 
 from steersman.server.fronts.json_rpc import Params, encode_line
 from steersman.server.fronts.mcp.front import McpFront
-from steersman.server.fronts.sse import escape_separators
+from steersman.server.one_line import escape_separators
 from steersman.server.sessions import Sessions
 
 BEAT_SECONDS: Final = 10.0

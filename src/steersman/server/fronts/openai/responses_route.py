@@ -46,12 +46,24 @@ def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
     router.add_get("/v1/responses/{id}", front.show)
     router.add_post("/v1/responses/{id}/cancel", front.cancel)
     router.add_get("/v1/models", partial(show_models, sessions))
+    router.add_get("/v1/models/{id}", partial(show_model, sessions))
 
 
 async def show_models(sessions: Sessions, _: web.Request) -> web.Response:
     """The agents, which are the models of this server."""
-    found = [{"id": name, "object": "model", "created": 0, "owned_by": "steersman"} for name in sessions.agents]
-    return reply({"object": "list", "data": found})
+    return reply({"object": "list", "data": [_describe_model(name) for name in sessions.agents]})
+
+
+async def show_model(sessions: Sessions, request: web.Request) -> web.Response:
+    """One agent."""
+    name = request.match_info["id"]
+    if name not in sessions.agents:
+        raise Problem(404, f"There is no model {name!r:.200}. Models here: {', '.join(map(repr, sessions.agents))}.")
+    return reply(_describe_model(name))
+
+
+def _describe_model(name: str) -> Frame:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "steersman"}
 
 
 class ResponsesFront:
