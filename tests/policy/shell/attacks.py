@@ -111,6 +111,8 @@ _BY_PROGRAM = {
     "go test ./...": ("go test ./... -mod=mod evil.example/x", "go test ./... --mod mod evil.example/x"),
     "go list": ("go list -m evil.example/x", "go list -m -versions evil.example/x", "go list --m all evil.example/x"),
     "go vet": ("go vet -vettool=./evil", "go vet --vettool ./evil"),
+    # It shows the files that a script reads, such as /proc/1/environ.
+    "shellcheck": ("shellcheck -a a.sh", "shellcheck -xa a.sh", "shellcheck -x --check-sourced a.sh"),
     "rename": ("rename 's/a/`evil`/' f",),
     "mlr": ("mlr put 'system(1)' f",),
     "fzf": ("fzf --bind 'start:execute(evil)'", "fzf --preview evil"),
@@ -228,6 +230,8 @@ _BY_PROGRAM = {
     ),
     "npm test": (
         "npm test '$(evil)'", "npm test '`evil`'", "npm test -- '$(evil)'",
+        # A script may end with make.
+        "npm test SHELL=/tmp/evil", "npm test -- SHELL=./evil",
         "npm test src/a*", "npm test @evil", "npm test -- @evil", "npm test 'a;evil'", "npm test 'a|evil'",
         "npm test --node-options=--require=./evil", "npm test -- --require ./evil", "npm test --prefix=/x",
     ),

@@ -36,7 +36,7 @@ _PS_FORMAT = re.compile(r"[a-z0-9_,=:%+-]+")
 _PRINTF = re.compile(r"(?:[^%\\]|\\[nrt\\0]|%%|%-?[0-9]*(?:\.[0-9]+)?s)*")
 _OTHER_PROTOCOLS = re.compile(r"(?:ftp|dict|ldap|imap|smtp|pop3)\.", re.IGNORECASE)
 _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
-_PLAIN = re.compile(r"[A-Za-z0-9_./:@=,+%^~-]*")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:@,+%^~-]*")
 _MODE = re.compile(r"[ugoa]*[-+=][rwxX]+|0?[0-7]{3}")
 _REMOTES = frozenset(("origin", "upstream"))
 
@@ -141,9 +141,12 @@ def _check_push(found: Arguments) -> str | None:
 
 
 def _check_script(found: Arguments) -> str | None:
-    """Older package managers put the arguments of a script into a command for a shell, some without quotes."""
+    """Older package managers put the arguments of a script into a command for a shell, some without quotes.
+
+    A script that ends with make takes `SHELL=x` for the shell it is to use.
+    """
     wrong = [word.text for word in found.operands if word.wild >= 0 or not _PLAIN.fullmatch(word.text)]
-    return f"{wrong[0]!r:.200} may be expanded by a shell" if wrong else None
+    return f"{wrong[0]!r:.200} may be expanded by a shell, or set a variable" if wrong else None
 
 
 def _check_apply(found: Arguments) -> str | None:

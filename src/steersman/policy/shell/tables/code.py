@@ -67,8 +67,9 @@ flake8, pycodestyle, pyflakes | exact operands=inside
   --show-source --exclude= --max-complexity=d --exit-zero --version --help
   ! --config= --append-config= --output-file= --tee --format= --enable-extensions= --require-plugins=
 shellcheck | exact operands=inside
-  -axV -e: -f:n -i: -s:n -S:n --exclude= --format=n --include= --norc --shell=n --severity=n --external-sources
+  -xV -e: -f:n -i: -s:n -S:n --exclude= --format=n --include= --norc --shell=n --severity=n --external-sources
   --version
+  ! -a --check-sourced
 golangci-lint run | exact operands=inside
   -v -E: -D: --fast --timeout= --enable= --disable= --enable-only= --new-from-rev=r --verbose --color=n --help
   ! -c: --fix --config= --out-format= --path-prefix= --cpu-profile-path= --mem-profile-path= --trace-path=
