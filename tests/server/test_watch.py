@@ -9,16 +9,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import force_setattr
 from tests.server.kit import Event, Gate, check_order, make_agent, sort_key
 
+from steersman.provider.streaming.partial import GrowingAnswer
 from steersman.server.hub import STORE_BYTES, Hub, Item
 from steersman.server.live import LiveSession
 from steersman.server.position import Position, parse_position
 from steersman.server.sessions import Sessions
 from steersman.server.watch import Watch, join_updates
 from steersman.session import MemoryStore, SqliteStore
+from steersman.session.records import Record
 from steersman.testing import answer, call, error, text, thinking
-from steersman.types.messages import user_message
+from steersman.types.events import MessageStart, MessageUpdate
+from steersman.types.messages import AssistantMessage, PartialMessage, user_message
+from steersman.types.stream import TextDelta
 
 pytestmark = pytest.mark.real_time
 LONG = " ".join(f"word{number}" for number in range(60))
@@ -260,3 +265,30 @@ async def test_a_hub_that_is_about_to_be_used_is_not_forgotten() -> None:
     await sessions.close()
     assert kept is live.hub
     assert known is found
+
+
+async def test_a_watcher_gets_the_beginning_of_an_answer_in_which_the_ring_begins() -> None:
+    """S2, S4: a large record came in the middle of the answer, and the ring begins right after it."""
+    store = MemoryStore()
+    handle = store.create("s")
+    hub = Hub("s", store, ring_bytes=4_000)
+    deltas: list[Any] = [TextDelta(word) for word in ("One ", "two ", "three ", "four ")]
+    answer_so_far = GrowingAnswer(deltas, PartialMessage())
+    updates = [MessageUpdate("loop", number, 0.0, delta) for number, delta in enumerate(deltas, start=2)]
+    for count, update in enumerate(updates, start=1):
+        force_setattr(update, "_partial", (answer_so_far.read, count))
+    hub.add_event(MessageStart("loop", 1, 0.0, AssistantMessage()))
+    for update in updates[:2]:
+        hub.add_event(update)
+    handle.append([Record("r", None, 1, "note", 0.0, {"text": "x" * 4_000})])
+    await hub.refresh()
+    assert (hub.floor, hub.ring) == (Position(1), [])
+    for update in updates[2:]:
+        hub.add_event(update)
+    screen = Screen()
+    with Watch(hub) as watch:
+        while watch.position < hub.position:
+            for _, event in read_items(await watch.read()):
+                screen.show(event)
+    assert screen.text == "One two three four "
+    handle.close()

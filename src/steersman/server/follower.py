@@ -157,9 +157,13 @@ class Follower:
 
     def _show_piece(self, piece: Piece) -> None:
         """Show an event, unless there are records after it, or it is of an answer of which something is missing."""
+        position = Position(piece.record, piece.number)
         is_next, self._serial = self._serial == piece.serial - piece.count, piece.serial
-        if not is_next or piece.record != self._hub.last_record:
+        is_late = piece.record != self._hub.last_record or position <= self._hub.position
+        if is_late or not is_next:
             self._answers.clear()
+        if is_late or self._closed:
+            return
         event: Any = decode(bytes(piece.event))
         if type(event) is MessageStart and event.message.role == "assistant":
             message = event.message
@@ -171,8 +175,7 @@ class Follower:
                 self._ask()
                 return
             answer.add(event)
-        if not self._closed:
-            self._hub.show_piece(Position(piece.record, piece.number), bytes(piece.event), event)
+        self._hub.show_piece(position, bytes(piece.event), event)
 
     def _show_snapshot(self, snapshot: Snapshot) -> None:
         """Show the answer so far, if something of it is missing here."""

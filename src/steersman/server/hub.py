@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -23,7 +24,7 @@ from steersman.session.journal import JournalWriter
 from steersman.session.records import Record, decode
 from steersman.session.relay import RECORDED, Relay, Snapshot
 from steersman.session.stores.store import Handle, SessionError, SessionNotFound, Store
-from steersman.types.events import AgentEvent, MessageEnd, MessageUpdate
+from steersman.types.events import AgentEvent, MessageEnd, MessageStart, MessageUpdate
 from steersman.types.wire import encode
 
 RING_BYTES: Final = 4 << 20
@@ -41,13 +42,22 @@ _ITEM_OVERHEAD = 200
 class Item:
     """One event as watchers get it; `frame` is the whole server-sent event, with its position as the id.
 
-    `update` is kept where neighbours can be joined for a watcher that is behind.
+    `update` is kept where neighbours can be joined for a watcher that is behind. `in_answer` says whether an answer is
+    arriving after it; `None` if that is as before it.
     """
 
-    __slots__ = ("frame", "position", "update")
+    __slots__ = ("frame", "in_answer", "position", "update")
 
-    def __init__(self, position: Position, data: bytes, update: MessageUpdate | None = None) -> None:
+    def __init__(
+        self,
+        position: Position,
+        data: bytes,
+        update: MessageUpdate | None = None,
+        *,
+        in_answer: bool | None = None,
+    ) -> None:
         self.position = position
+        self.in_answer = True if update is not None else in_answer
         self.frame = b"id: %b\ndata: %b\n\n" % (str(position).encode(), escape_separators(data))
         self.update = update
 
@@ -81,6 +91,7 @@ class Hub:
         # Everything after `floor` is in the ring; the first event of the ring has the number `first`.
         self.floor = self.position
         self.ring: list[Item] = []
+        self._floor_in_answer = False
         self.first = 0
         self._bytes = 0
         self._ring_bytes = ring_bytes
@@ -204,7 +215,7 @@ class Hub:
         if position > self.position:
             update = event if type(event) is MessageUpdate else None
             self._update = update or self._update
-            self._add(Item(position, data, update))
+            self._add(Item(position, data, update, in_answer=_begins_answer(event)))
 
     def show_snapshot(self, position: Position, snapshot: Snapshot) -> None:
         """Show the answer so far that was told by another process."""
@@ -216,7 +227,8 @@ class Hub:
     def _show_record(self, record: Record) -> None:
         if record.type in ("run_start", "run_end"):
             self.spans.add(record.seq, record.type, str(record.payload.get("loop_id") or ""))
-        self._add(Item(Position(record.seq), encode_record(record, self.spans)))
+        in_answer = False if record.type in ("message", "run_end") else None
+        self._add(Item(Position(record.seq), encode_record(record, self.spans), in_answer=in_answer))
         if self._journal is None and record.type == "message":
             self._update = None  # the answer that arrived elsewhere is complete
         if record.type == "run_end":
@@ -229,7 +241,7 @@ class Hub:
         update = event if type(event) is MessageUpdate else None
         data = encode(msgspec.structs.replace(event, seq=record))
         number = 1 if number == RECORD else number + 1
-        self._add(Item(Position(record, number), data, update))
+        self._add(Item(Position(record, number), data, update, in_answer=_begins_answer(event)))
         if self._relay is not None:
             self._relay.add(record, number, event)
 
@@ -250,9 +262,25 @@ class Hub:
             self._bytes -= len(self.ring[gone].frame) + _ITEM_OVERHEAD
             gone += 1
         if gone:
+            self._floor_in_answer = self._is_in_answer(gone)
             self.floor = self.ring[gone - 1].position
             self.first += gone
             del self.ring[:gone]
+
+    def _is_in_answer(self, count: int) -> bool:
+        """Whether an answer is arriving after so many events of the ring."""
+        known = (item.in_answer for item in reversed(self.ring[:count]) if item.in_answer is not None)
+        return next(known, self._floor_in_answer)
+
+    def find_place(self, position: Position, *, has_gap: bool) -> int | None:
+        """The number of the event after a position; `None` if the ring does not have all that is needed.
+
+        A watcher with a gap has not seen what came before the ring, so it needs the beginning of an answer around it.
+        """
+        at = bisect_right(self.ring, position, key=_get_position)
+        if position < self.floor or (has_gap and self._is_in_answer(at)):
+            return None
+        return self.first + at
 
     def wake(self) -> None:
         """Wake all watchers: there are new events, or it is time for a sign of life."""
@@ -323,6 +351,14 @@ class Hub:
             self._reader = None
 
 
+def _get_position(item: Item) -> Position:
+    return item.position
+
+
+def _begins_answer(event: AgentEvent) -> bool | None:
+    return True if type(event) is MessageStart and event.message.role == "assistant" else None
+
+
 def _make_snapshot(position: Position, loop_id: str, message: object) -> Item:
     fields = {"type": "snapshot", "loop_id": loop_id, "seq": position.record, "message": message}
-    return Item(position, msgspec.json.encode(fields))
+    return Item(position, msgspec.json.encode(fields), in_answer=True)

@@ -170,9 +170,13 @@ class LiveSession(Receipts):
         return start_run(self.agent, Start((), Initial(), silent=True))
 
     def start_queued(self) -> None:
-        """Start a run with messages that were queued before the session was opened here, if there are any."""
-        if len(self.agent.inbox) and not self.is_busy and not self.draining:
+        """Start a run for messages or answers that were queued before the session was opened here."""
+        if self.is_busy or self.draining:
+            return
+        if len(self.agent.inbox):
             self._follow(self._start_with_queued(), "wait")
+        elif any(order.approval_id in self._outline.questions for order in self.session.listening.answers):
+            self._follow(self._continue(), "wait")
 
     # Controlling runs
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from math import inf
 from typing import Any, Protocol
 
 from steersman.server.live import Approvals, LiveSession
@@ -48,6 +49,8 @@ class RemoteSession:
     def __init__(self, id: str, store: SharedStore, home: Home) -> None:
         self.id = id
         self.is_used = False
+        self.checked_at = -inf
+        """When it was last known to be open elsewhere, on the clock of the event loop."""
         self._store = store
         self._home = home
         self._queue: SessionQueue | None = None
@@ -65,6 +68,9 @@ class RemoteSession:
         outline = await self._read_outline()
         if await self._is_known(key, outline):
             return make_receipt(self.id, key)
+        if isinstance(self._store, FollowedStore) and not await asyncio.to_thread(self._store.has_writer, self.id):
+            live = await self._home.open_session(self.id)
+            return await live.prompt(message, key=key, approvals=approvals)
         if outline.in_run:
             raise AgentBusy("A run is going on in this session. Use steer or follow_up, or wait until it has ended.")
         if approvals == "deny":

@@ -28,6 +28,7 @@ from steersman.server.http.connections import REQUEST_SECONDS, Connections, list
 from steersman.server.http.page_files import read_page
 from steersman.server.http.problems import Problem, describe_problem, find_status, make_response
 from steersman.server.http.routes import ROUTES, Respond
+from steersman.server.hub import RING_BYTES
 from steersman.server.sessions import Sessions
 from steersman.session.opening import open_store
 from steersman.session.stores.memory import MemoryStore
@@ -77,8 +78,9 @@ class Server:
     """Agents behind HTTP. `app` is an `aiohttp.web.Application`, to run or to mount in another one.
 
     `agents` is an agent, a function that makes one, or a dict of these by name. Sessions are kept in `store`, in memory
-    by default. Without `authenticate`, a function from the request to the name of its user or `None`, there is one
-    user, who has the `token`.
+    by default; of each that runs, about `ring_bytes` of recent events are in memory, for watchers that come back.
+    Without `authenticate`, a function from the request to the name of its user or `None`, there is one user, who has
+    the `token`.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Server:
         approval_timeout: float | None = None,
         max_body: int = MAX_BODY,
         max_watchers: int = 10_000,
+        ring_bytes: int = RING_BYTES,
         max_connections: int | None = None,
         request_seconds: float = REQUEST_SECONDS,
         body_seconds: float = BODY_SECONDS,
@@ -103,7 +106,9 @@ class Server:
         if not self.token:
             raise ValueError("token must not be empty: leave it out for a random one.")
         where = MemoryStore() if store is None else find_store(store)
-        self.sessions = Sessions(agents, where, models=tuple(models), approval_timeout=approval_timeout)
+        self.sessions = Sessions(
+            agents, where, models=tuple(models), approval_timeout=approval_timeout, ring_bytes=ring_bytes
+        )
         self.access = Access(self.token, authenticate=authenticate, hosts=hosts, origins=origins)
         self.connections = Connections(most=max_connections, request_seconds=request_seconds)
         self._about = About(self.sessions, self.connections, clock)

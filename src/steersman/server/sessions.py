@@ -37,6 +37,8 @@ from steersman.session.stores.store import (
 from steersman.types.errors import describe_exception
 
 ReadT = TypeVar("ReadT")
+# Seconds for which a session that is open elsewhere is taken to be so.
+_FRESH = 2.0
 
 _log = logging.getLogger("steersman.server")
 
@@ -117,12 +119,17 @@ class Sessions:
         store = self.store
         if not isinstance(store, SharedStore):
             return await self.open_session(id)
+        now, remote = asyncio.get_running_loop().time(), self._remotes.get(id)
+        if id not in self.live and remote is not None and now < remote.checked_at + _FRESH:
+            return remote  # it sees itself to what is not heard there
         if id in self.live or not isinstance(store, FollowedStore) or not await asyncio.to_thread(store.has_writer, id):
             try:
                 return await self.open_session(id)
             except SessionBusy:
                 pass  # opened there meanwhile
-        return self._remotes.setdefault(id, RemoteSession(id, store, self))
+        remote = self._remotes.setdefault(id, RemoteSession(id, store, self))
+        remote.checked_at = now
+        return remote
 
     async def read_session(self, id: str, read: Callable[[Iterator[tuple[int, bytes]]], ReadT]) -> ReadT:
         """What a function reads from the encoded records of a session, in a thread."""

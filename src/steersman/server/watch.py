@@ -7,7 +7,6 @@ records it missed from the store, and the answer that is arriving as one `snapsh
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
 from typing import Final
@@ -43,6 +42,8 @@ class Watch:
         self._hub = hub
         # The number of the next event in the ring, if the watcher has got there.
         self._next: int | None = None
+        # Whether it has read records from the store, and nothing of what came between them.
+        self._has_gap = False
         # What the watcher has seen at another server of the same session, which was ahead of this one.
         self._ahead = self.position if self.position > hub.position else None
 
@@ -90,8 +91,8 @@ class Watch:
     async def _find_place(self) -> Sequence[Item]:
         """Get into the ring: at once, through records of the store, or with a snapshot."""
         hub = self._hub
-        if self.position >= hub.floor:
-            self._next = hub.first + bisect_right(hub.ring, self.position, key=_get_position)
+        if (place := hub.find_place(self.position, has_gap=self._has_gap)) is not None:
+            self._next, self._has_gap = place, False
             return ()
         if self.position.record < hub.floor.record:
             return await self._read_store(hub.floor.record)
@@ -100,7 +101,7 @@ class Watch:
             return ()  # more events came and went meanwhile
         items = [item for item in hub.ring if item.is_record and item.position > self.position]
         snapshot = hub.make_snapshot()
-        self._next, self.position = hub.end, hub.position
+        self._next, self.position, self._has_gap = hub.end, hub.position, False
         return items if snapshot is None else [*items, snapshot]
 
     def _skip_seen(self, ahead: Position) -> Sequence[Item]:
@@ -115,16 +116,13 @@ class Watch:
         return items if snapshot is None else [*(item for item in items if item.is_record), snapshot]
 
     async def _read_store(self, last: int) -> Sequence[Item]:
+        self._has_gap = True
         lines = await asyncio.to_thread(self._hub.read_lines, self.position.record)
         spans = self._hub.spans
         items = [Item(Position(seq), read_line(line, spans)) for seq, line in lines if seq <= last]
         if not items:
             self.position = Position(last)  # records that cannot be read are left out
         return items
-
-
-def _get_position(item: Item) -> Position:
-    return item.position
 
 
 def join_updates(items: Sequence[Item]) -> Sequence[Item]:

@@ -8,9 +8,11 @@ from queue import SimpleQueue
 from random import Random
 
 import pytest
+from tests.session.database import Database
 
 from steersman.session.stores.postgres.follow import MOST_PARTS, PartReader, pack_parts
 from steersman.session.stores.store import FollowedHandle, FollowedStore, Store
+from steersman.testing.store_checks import make_record
 
 pytestmark = pytest.mark.real_time
 
@@ -120,3 +122,25 @@ def test_a_payload_fits_into_a_notification_and_comes_back_whole() -> None:
 def test_what_another_program_has_sent_is_left_out(payload: str) -> None:
     """durable.md U5: any client of the database can send notifications."""
     assert PartReader().add(payload) is None
+
+
+def test_without_a_thread_the_session_is_written_and_the_next_one_listens(postgres: Database) -> None:
+    """durable.md U2: a process at its limit of threads opens and writes sessions; what is queued waits."""
+    store = postgres.store()
+    handle = store.create("s")
+    before = threading.stack_size(1 << 46)  # no thread can have so much
+    try:
+        handle.watch_queue(lambda: None)
+        handle.watch_followers(lambda: None)
+    finally:
+        threading.stack_size(before)
+    handle.append([make_record(1)])
+    assert not handle.broadcast(b"to no one")
+    woken = threading.Semaphore(0)
+    handle.watch_queue(woken.release)
+    assert woken.acquire(timeout=20)
+    queue = store.open_queue("s")
+    queue.add("k", b"x")
+    assert woken.acquire(timeout=20)
+    queue.close()
+    handle.close()
