@@ -170,6 +170,32 @@ def test_help_and_version_load_nothing_heavy(place: Place) -> None:
 
 
 @pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("docter", "steersman doctor"),
+        ("session list", "steersman sessions list"),
+        ("sesions show ab12", "steersman sessions show ab12"),
+        ("--model a:b model", "steersman models"),
+        ("--no-tools sessions list", "steersman sessions list"),
+        ("help", "steersman --help"),
+        ("sessions lst", "Did you mean 'list'"),
+    ],
+)
+def test_a_command_with_a_slip_in_it_is_no_prompt(line: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(line.split())
+    assert ended.value.code == 2
+    assert meant in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["session of parliament", "model me a house", "-p docter", "-- docter", "explain", "hello"]
+)
+def test_words_that_only_begin_like_a_command_are_a_prompt(line: str) -> None:
+    assert parse(line.split()).prompt == line.replace("-p ", "").replace("-- ", "")
+
+
 def test_every_flag_is_documented(place: Place) -> None:
     page = (Path(__file__).parents[2] / "docs/command.md").read_text(encoding="utf-8")
     flags = set(re.findall(r"--[a-z][a-z-]+", run_command(["--help"], place=place).text))

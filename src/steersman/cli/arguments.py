@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ SUBCOMMANDS = {
     "mcp": "be a tool of another program, over stdin and stdout (Model Context Protocol)",
 }
 MODES = ("ask", "accept-edits", "plan", "bypass")
+SESSION_ACTIONS = ("list", "show", "export", "rerun", "branch", "rm")
+_FLAG_WORDS = {"help": "--help", "version": "--version"}
 THINKING = ("off", "minimal", "low", "medium", "high")
 
 
@@ -111,6 +114,7 @@ def parse(argv: Sequence[str]) -> Options:
     found = parser.parse_intermixed_args(argv[:end])
     options = _build_options(found)
     _check_combination(parser, options)
+    _check_mistyped_command(parser, options, cast(list[str], found.prompt), quoted=end < len(argv))
     return _add_prompt(parser, options, [*cast(list[str], found.prompt), *argv[end + 1 :]])
 
 
@@ -242,6 +246,23 @@ def _check_combination(parser: argparse.ArgumentParser, options: Options) -> Non
         )
 
 
+def _check_mistyped_command(
+    parser: argparse.ArgumentParser, options: Options, words: list[str], *, quoted: bool
+) -> None:
+    """Refuses a prompt that looks like a command with a slip in it; `-p` and `--` say that it is a prompt."""
+    if not words or options.print_only or quoted or options.input_format != "text":
+        return
+    from difflib import get_close_matches
+
+    word, *others = words
+    near = get_close_matches(word.lower(), [*SUBCOMMANDS, *_FLAG_WORDS], 1, 0.75)
+    if not near or (others and not (near[0] == "sessions" and get_close_matches(others[0], SESSION_ACTIONS, 1, 0.7))):
+        return
+    meant = " ".join(["steersman", _FLAG_WORDS.get(near[0], near[0]), *others])
+    how = "comes before its options" if near[0] == word and word in SUBCOMMANDS else "is not a command"
+    parser.error(f"{word!r} {how}. Did you mean '{meant}'? If it is a prompt: steersman -- {' '.join(words)}")
+
+
 def _add_prompt(parser: argparse.ArgumentParser, options: Options, words: list[str]) -> Options:
     wait = "-" in words
     text = " ".join(word for word in words if word != "-").strip()
@@ -307,8 +328,10 @@ class _Parser(argparse.ArgumentParser):
     """A parser that sanitizes what it quotes in error messages."""
 
     def error(self, message: str) -> NoReturn:
-        from steersman.cli.exits import UserError, describe_error
+        from steersman.cli.exits import UserError, describe_error, suggest_nearest
 
+        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            message += suggest_nearest(match[1], [word.strip(" '") for word in match[2].split(",")])
         super().error(describe_error(UserError(message)))
 
 

@@ -33,7 +33,7 @@ def test_a_chat_is_left_and_gone_on_with(place: Place, server: OpenAIChatServer)
         terminal.wait_for(READY)
         terminal.enter("/quit")
         assert terminal.ended() == 0
-        assert "To continue: steersman -c, or steersman -r session_" in terminal.shown
+        assert "To continue: steersman -c, or steersman -r " in terminal.shown
         assert_sane(terminal)
     with chatting(place, server, "-c") as terminal:
         assert "Continuing a session of 2 messages" in terminal.shown

@@ -39,6 +39,7 @@ from steersman.types.events import (
     CompactionStarted,
     CustomEvent,
     ModelFallback,
+    RetryScheduled,
 )
 from steersman.types.messages import EndReason, user_message
 from steersman.types.stream import Reset, TextEnd, ThinkingDelta, ThinkingEnd, ToolCallDelta, ToolCallStart
@@ -302,6 +303,19 @@ def test_a_call_shows_the_end_of_its_output_and_all_of_it_when_asked(tmp_path: P
     show.take_finished(60)
     show.expand()
     assert show.take_finished(60).endswith("\n  a␛]0;b␇\n  c\n")
+
+
+def test_a_wait_is_counted_down_and_a_server_that_failed_is_not_called_overloaded() -> None:
+    clock = Clock()
+    show = a_show(clock=clock)
+    failed = ErrorInfo("overloaded", "The server had an error.", status=500)
+    heard(show, [start(), RetryScheduled(*HEAD, 1, 2.5, failed)])
+    assert show.take_finished(80) == "↻ retrying in 2.5 s: server error (HTTP 500)\n"
+    for now, left in ((0.0, 3), (1.0, 2), (2.4, 1), (9.0, 0)):
+        clock.now = now
+        assert f"retrying in {left} s: server error (HTTP 500)" in show.render_live(80, 9)
+    heard(show, update("Back."))
+    assert "retrying" not in show.render_live(80, 9)
 
 
 def test_answers_that_came_from_elsewhere_are_told() -> None:

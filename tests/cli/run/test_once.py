@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 
 import pytest
@@ -135,8 +136,29 @@ def test_what_is_allowed_runs_and_what_would_have_to_be_asked_is_denied_with_adv
     denied = "was denied because it needs approval. To allow it: --allowed-tools"
     assert done.errors.splitlines()[1:] == [
         f"steersman: bash {denied} 'bash(touch more)'",
-        f"steersman: write {denied} 'write'",
+        f"steersman: bash {denied} 'bash(touch most)'",
+        f"steersman: write {denied} 'write(a)'",
     ]
+
+
+def test_the_rule_that_is_named_lets_that_very_command_through(place: Place, server: OpenAIChatServer) -> None:
+    """And where a rule or the mode denies it anyway, no rule is named."""
+    odd = "printf '%s' \"a 'b', (c)\" > made && touch more"
+    server.say(answer(call("bash", command=odd), call("bash", command="cat <<E > x\nE")), "No.")
+    done = run_command(["-p", "Make it"], place=place, server=server)
+    first, second = done.errors.splitlines()[1:]
+    (rule,) = shlex.split(first.partition("--allowed-tools ")[2])
+    assert second.endswith("no rule can allow just this call. To allow every call of it: --allowed-tools bash")
+    server.say(answer(call("bash", command=odd)), "Made.")
+    done = run_command(["-p", "Make it", "--allowed-tools", rule], place=place, server=server)
+    assert (place.project / "made").read_text() == "a 'b', (c)"
+    for options in (["--permission-mode", "plan"], ["--session-dir", str(place.home)]):
+        denies = place.home / "config" / "steersman" / "config.toml"
+        denies.parent.mkdir(parents=True, exist_ok=True)
+        denies.write_text("[approval]\ndeny = ['bash']\n")
+        server.say(answer(call("bash", command=odd)), "No.")
+        done = run_command(["-p", "Make it", *options], place=place, server=server)
+        assert "--allowed-tools" not in done.errors
 
 
 def test_a_closed_standard_output_is_told_before_anything_is_spent(place: Place, server: OpenAIChatServer) -> None:

@@ -122,6 +122,10 @@ async def test_a_conversation_is_shown_with_its_tools_branches_and_nothing_that_
     other = next(branch["leaf"] for branch in _shown(place, folder)["branches"] if not branch["current"])
     assert "  Well.\n" in steersman(["show", "aaaa", "--at", other], place, folder).text
     assert steersman(["show", "german"], place, folder).text == done.text
+    # The id that is shown is one that is taken, and never the number of another message.
+    (shown,) = re.findall(r"#1 ([0-9a-f]+-[0-9a-f]+) assistant", done.text)
+    assert steersman(["show", "aaaa", "--at", shown], place, folder).text.count("  -> add(") == 1
+    assert "It is 5." not in steersman(["show", "aaaa", "--at", shown], place, folder).text
 
 
 def _shown(place: Place, folder: Path) -> dict[str, Any]:
@@ -232,9 +236,9 @@ def test_times_and_costs_are_told_as_people_say_them() -> None:
     costs = [Usage(), Usage(cost=0.01234), Usage(cost=1234.5), Usage(cost=0.5, partial=True)]
     assert [format_cost(Tally(turns=1, usage=usage)) for usage in costs] == [
         "?",
-        "$0.0123",
+        "$0.012",
         "$1,234.50",
-        "more than $0.5000",
+        "at least $0.500",
     ]
     assert format_cost(Tally()) == "-"
 

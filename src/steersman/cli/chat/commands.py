@@ -14,8 +14,10 @@ from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.chat.tree import render_tree
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
 from steersman.cli.sessions.entry_names import find_entry
+from steersman.cli.sessions.saved import CONFIGURED
 from steersman.cli.setup.model_choice import resolve_model
 from steersman.cli.setup.startup import add_usual_prices, explain_missing_budget, has_unknown_price, make_context_config
+from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.approval import Mode
 from steersman.types.messages import UserMessage
@@ -79,7 +81,12 @@ class Command:
 
 
 def is_command(text: str) -> bool:
-    """Whether a text is a command; a path, or a text that starts with two slashes, is not."""
+    """Whether a text is a command; a path, or a text that starts with two slashes, is not.
+
+    A few words that are commands of most programs are commands alone, without a slash.
+    """
+    if text in _WORDS:
+        return True
     if not text.startswith("/") or text.startswith("//"):
         return False
     word = text[1:].split(maxsplit=1)[0] if text[1:].strip() else ""
@@ -93,7 +100,7 @@ def unescape_slash(text: str) -> str:
 
 async def run_command(chat: Chat, text: str) -> None:
     """Runs a command; shows errors in the chat."""
-    word, _, rest = text[1:].strip().partition(" ")
+    word, _, rest = _WORDS.get(text, text)[1:].strip().partition(" ")
     word = _resolve_name(word)
     command = COMMANDS.get(word)
     if command is None:
@@ -139,6 +146,9 @@ async def _change_model(chat: Chat, name: str) -> None:
     await chat.prepare(model)
     words = chat.get_system_prompt(model)
     agent.configure(model=model, context_config=make_context_config(model), system_prompt=words)
+    if agent.session is not None:
+        # Kept with the session, so that a later `-c` goes on with this model.
+        agent.session.recorder.add(CONFIGURED, {"model": model.name})
     when = "From the next turn on" if chat.conversation.running else "Now"
     chat.say("notice", f"{when} the model is {describe_model(model)}. The conversation continues with it.")
 
@@ -274,10 +284,11 @@ def describe_usage_so_far(usage: Usage) -> str:
     """Describes the usage of all runs of the chat."""
     if not usage.known:
         return "No usage yet, or the provider does not report it."
-    parts = [f"{usage.input or 0:,} tokens in", f"{usage.output or 0:,} out"]
-    parts += [f"{usage.cache_read:,} read from the cache"] if usage.cache_read else []
-    parts += [f"{usage.cache_write:,} written to the cache"] if usage.cache_write else []
-    money = "price unknown" if usage.cost is None else f"${usage.cost:.4f}"
+    cached = [f"{usage.cache_read:,} read from the cache"] if usage.cache_read else []
+    cached += [f"{usage.cache_write:,} written to the cache"] if usage.cache_write else []
+    of_these = f" ({', '.join(cached)})" if cached else ""
+    parts = [f"{count_input_tokens(usage):,} tokens in{of_these}", f"{usage.output or 0:,} out"]
+    money = "price unknown" if usage.cost is None else format_money(usage.cost)
     least = "at least " if usage.partial else ""
     return f"This chat: {least}{', '.join(parts)}; {money}."
 
@@ -302,6 +313,7 @@ COMMANDS: Mapping[str, Command] = {
     "quit": Command("leave the chat", _quit),
 }
 ALIASES: Mapping[str, str] = {"exit": "quit", "q": "quit", "?": "help", "new": "clear"}
+_WORDS: Mapping[str, str] = {"exit": "/quit", "quit": "/quit", ":q": "/quit", "help": "/help"}
 
 
 def list_thinking_levels() -> tuple[str, ...]:

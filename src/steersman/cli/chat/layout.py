@@ -23,6 +23,7 @@ from prompt_toolkit.widgets import SearchToolbar
 
 from steersman.cli.chat.conversation import Conversation
 from steersman.cli.terminal.columns import truncate
+from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
 
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ def render_state(conversation: Conversation, hint: str, width: int) -> str:
     if conversation.running:
         parts.append("Esc interrupts")
     if usage.known:
-        parts.append(f"{_format_tokens(usage.input)} in {_format_tokens(usage.output)} out")
+        parts.append(f"{_format_tokens(count_input_tokens(usage))} in {_format_tokens(usage.output or 0)} out")
     if usage.cost is not None:
-        parts.append(f"${usage.cost:.4f}" if usage.cost < 1 else f"${usage.cost:.2f}")
+        parts.append(format_money(usage.cost))
     if conversation.waiting:
         parts.append(f"{len(conversation.waiting)} queued")
     if not conversation.running:
@@ -63,8 +64,7 @@ def render_state(conversation: Conversation, hint: str, width: int) -> str:
     return truncate(" · ".join(parts), width)
 
 
-def _format_tokens(tokens: int | None) -> str:
-    count = tokens or 0
+def _format_tokens(count: int) -> str:
     return f"{count}" if count < 1000 else f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:.2f}M"
 
 

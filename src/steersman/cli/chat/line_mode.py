@@ -10,12 +10,12 @@ from steersman.cli.chat.commands import is_command, run_command, unescape_slash
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.question import Question, discard_typed_input
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
-from steersman.cli.run.output import describe_call
+from steersman.cli.run.output import describe_call, summarize_result
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, apply_answer, describe_effect, prepare_request
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns
-from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.cli.terminal.sanitize import sanitize
 from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved, Mode
 from steersman.types.content import ToolCall
@@ -54,8 +54,8 @@ class LineChat:
                     self.say("error", message.error_message)
             case ToolExecutionStart():
                 self._print(f"- {describe_call(event.tool_name, event.args)}")
-            case ToolExecutionEnd() if event.is_error:
-                self._print(f"  {sanitize_line(event.result.text)[:200]}")
+            case ToolExecutionEnd():
+                self._print("\n".join([f"  {line}" for line in summarize_result(event)]))
             case AgentEnd() if event.end_reason not in ("done", "error"):
                 self._print(f"({event.end_reason}{f': {sanitize(event.detail)}' if event.detail else ''})")
             case _:

@@ -230,6 +230,7 @@ class Screen:
             return
         self._breaking.reset()
         if is_command(words):
+            self.show.say("user", words)
             self._start_task(run_command(self, words))
         elif later:
             self.conversation.follow_up(unescape_slash(words))

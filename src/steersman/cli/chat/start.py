@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import os
 import termios
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from steersman.cli.chat.commands import Chat
 from steersman.cli.chat.line_mode import LineChat
+from steersman.cli.sessions.saved import find_last_end, shorten_session_id
 from steersman.cli.setup.settings import find_history_file
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.approval import ask_trust_on_terminal
@@ -34,12 +35,20 @@ if TYPE_CHECKING:
     from steersman.cli.setup.startup import StartedAgent
     from steersman.policy.approval import Approved
     from steersman.types.content import ToolCall
+    from steersman.types.messages import AgentMessage
 
 HINT = "Enter sends, or steers during a run. Alt+Enter queues, Esc interrupts, /help lists the rest."
 EXPAND = " (Ctrl-O shows all)"
 PLAIN_HINT = "Enter sends, or steers during a run. Ctrl-C interrupts, /help lists the rest."
 NO_EXTRA = "This is the plain chat. For the full one: pip install 'steersman[cli]'"
 
+
+_UNFINISHED: Mapping[object, str] = {
+    "cut off": "The run of this question was cut off: its program ended before the answer was complete.",
+    "aborted": "The run of this question was interrupted.",
+    "error": "The run of this question failed.",
+    "limit": "The run of this question reached a limit.",
+}
 
 _UNDO = b"\x1b[0m\x1b[?2004l\x1b[?25h\r\n"
 """Resets style, bracketed paste and cursor, and starts a new line."""
@@ -87,7 +96,11 @@ async def _start_and_run(options: Options, stopping: StopRequest, stderr: Stderr
             code = await view.run()
         callbacks.view, callbacks.stderr = None, afterwards
         session = started.agent.session
-        last_words = "" if session is None or not session.tree() else format_resume_hint(session.id)
+        last_words = (
+            ""
+            if session is None or not session.tree()
+            else format_resume_hint(shorten_session_id(options, started.workspace, session.id))
+        )
     if last_words:
         try:
             os.write(STDOUT, f"{last_words}\n".encode())
@@ -144,12 +157,20 @@ def _greet(view: _View, started: StartedAgent) -> None:
     if messages:
         count = format_count(len(messages), "message")
         view.say("notice", f"Continuing a session of {count}; this was the last exchange. /tree shows more.")
-        asked = next((at for at in reversed(messages) if at.role == "user" and not at.synthetic), None)
-        said = next((at for at in reversed(messages) if at.role == "assistant" and at.text), None)
-        view.show_last_exchange("" if asked is None else asked.text, "" if said is None else said.text)
+        asked = next((number for number, at in _enumerate_back(messages) if at.role == "user" and not at.synthetic), 0)
+        # Only what was said to this question: an earlier answer would look like one to it.
+        said = next((at.text for at in reversed(messages[asked:]) if at.role == "assistant" and at.text), "")
+        view.show_last_exchange(messages[asked].text if messages[asked].role == "user" else "", said)
+        end = None if started.agent.session is None else find_last_end(started.agent.session)
+        if end in _UNFINISHED:
+            view.say("notice", f"{_UNFINISHED[end]} /continue goes on with it.")
     elif started.agent.session is not None and started.agent.session.tree():
         view.say("notice", "Continuing a session from its beginning, after /clear. /tree leads back.")
     view.conversation.return_queued_texts()
+
+
+def _enumerate_back(messages: Sequence[AgentMessage]) -> Iterator[tuple[int, AgentMessage]]:
+    return zip(range(len(messages) - 1, -1, -1), reversed(messages), strict=True)
 
 
 def can_draw() -> bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 
 from steersman.cli.render.lines import DIM, RED, YELLOW
 from steersman.cli.terminal.numbers import format_count, format_duration
+from steersman.types.errors import ErrorInfo
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
@@ -22,6 +23,8 @@ from steersman.types.events import (
 
 _AGAIN = "\u21bb "
 _STOP = "\u2298 "
+# Too many requests, service unavailable, and the one that Anthropic uses.
+_OVERLOADED = (429, 503, 529)
 
 
 _ENDS: Mapping[str, tuple[str, str, str]] = {
@@ -42,9 +45,16 @@ class Note(NamedTuple):
     sign: str = ""
 
 
+def describe_failure(error: ErrorInfo) -> str:
+    """Describes a failure of a provider in a few words; a server that failed is not one that is overloaded."""
+    if error.kind == "overloaded" and error.status is not None and error.status not in _OVERLOADED:
+        return f"server error (HTTP {error.status})"
+    return error.kind.replace("_", " ")
+
+
 def describe_retry(event: RetryScheduled) -> str:
     """Describes a retry: when and why."""
-    return f"retrying in {format_duration(event.delay).replace('.0 s', ' s')}: {event.error.kind.replace('_', ' ')}"
+    return f"retrying in {format_duration(event.delay).replace('.0 s', ' s')}: {describe_failure(event.error)}"
 
 
 def describe_event(event: AgentEvent, *, verbose: bool) -> Note | None:
@@ -68,7 +78,7 @@ def _describe_retry_event(event: RetryScheduled, verbose: bool) -> Note:
 
 
 def _describe_fallback(event: ModelFallback, _verbose: bool) -> Note:
-    words = f"{event.from_model} failed ({event.error.kind.replace('_', ' ')}); asking {event.to_model} instead"
+    words = f"{event.from_model} failed ({describe_failure(event.error)}); asking {event.to_model} instead"
     return Note(words, YELLOW, _AGAIN)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -22,7 +23,7 @@ from steersman.cli.render.calls import (
     render_whole_call,
 )
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
-from steersman.cli.render.notes import describe_end, describe_event, describe_retry
+from steersman.cli.render.notes import describe_end, describe_event, describe_failure, describe_retry
 from steersman.cli.render.whole_output import read_whole_output
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -203,6 +204,7 @@ class RunDisplay:
         self._answer = Answer(self._page, verbose=verbose)
         self._work = ToolCalls(self._page, verbose=verbose, workspace=workspace, clock=clock, hint=hint)
         self._waiting = ""
+        self._retry_at: float | None = None
         self._usage = Usage()
         self._model = ""
         self._began: float | None = None
@@ -288,12 +290,22 @@ class RunDisplay:
         return int(self._clock() * _FRAMES_PER_SECOND) % len(SPINNER)
 
     def _render_status(self, width: int) -> str:
-        doing = self._waiting or ("working" if self._work.running else self._answer.activity)
+        doing = self._describe_waiting() or ("working" if self._work.running else self._answer.activity)
         seconds = 0.0 if self._began is None else self._clock() - self._began
         text = crop(
             SEPARATOR.join([sanitize_line(doing), format_elapsed(seconds), *describe_usage(self._usage)]), width - 2
         )
         return paint([(SPINNER[self._frame], CYAN), (" ", ""), (text, DIM)], color=self._color)
+
+    def _describe_waiting(self) -> str:
+        """What the run waits for; a wait for a retry is counted down."""
+        if self._retry_at is None or not self._waiting:
+            return self._waiting
+        left = math.ceil(max(0.0, self._retry_at - self._clock()))
+        return f"retrying in {format_elapsed(left)}: {self._waiting}"
+
+    def _stop_waiting(self) -> None:
+        self._waiting, self._retry_at = "", None
 
     def _on_agent_start(self, event: AgentStart) -> None:
         self._began = self._clock()
@@ -312,8 +324,8 @@ class RunDisplay:
             self.say("notice" if event.message.synthetic else "user", event.message.text)
 
     def _on_message_update(self, event: MessageUpdate) -> None:
-        if type(event.delta) is not Reset:
-            self._waiting = ""
+        if type(event.delta) is not Reset and self._waiting:
+            self._stop_waiting()
         self._answer.add(event.delta)
 
     def _on_message_end(self, event: MessageEnd) -> None:
@@ -321,7 +333,7 @@ class RunDisplay:
         if not isinstance(message, AssistantMessage):
             return
         self._answer.end(message.text)
-        self._waiting = ""
+        self._stop_waiting()
         self._usage = self._usage + message.usage
         self._model = message.model or self._model
         if message.stop_reason == "length":
@@ -335,11 +347,12 @@ class RunDisplay:
         self._waiting = f"compacting the conversation ({format_count(event.message_count, 'message')})"
 
     def _on_compaction_ended(self, _event: CompactionEnded) -> None:
-        self._waiting = ""
+        self._stop_waiting()
 
     def _on_retry(self, event: RetryScheduled) -> None:
         self._answer.withdraw()
-        self._waiting = describe_retry(event)
+        self._waiting = describe_failure(event.error)
+        self._retry_at = self._clock() + event.delay
 
     def _on_fallback(self, event: ModelFallback) -> None:
         self._answer.withdraw()
@@ -348,7 +361,7 @@ class RunDisplay:
     def _on_agent_end(self, event: AgentEnd) -> None:
         self._answer.close()
         self._work.clear()
-        self._waiting = ""
+        self._stop_waiting()
         if (note := describe_end(event, verbose=self._verbose)) is not None:
             self._page.add_note(*note)
         seconds = None if self._began is None else self._clock() - self._began

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import DONE, ERROR, USAGE, describe_error, get_exit_code
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from steersman.types.content import ToolCall
 
 
+_MAX_ADVICE = 5
 _REASONS: dict[EndReason, str] = {"limit": "a limit was reached: ", "vetoed": "refused: ", "rejected": "refused: "}
 
 
@@ -151,7 +152,8 @@ class _Invocation:
         self._stderr = stderr
         self._writer = stopping.writer = OutputWriter(STDOUT, on_failure=stopping.fail)
         self._format: _ProgramOutput | None = _make_program_output(options, self._writer)
-        self._denied: set[str] = set()
+        self._agent: Agent | None = None
+        self._advised: set[str] = set()
         # The calls of open questions, and those that were answered.
         self._questions: dict[str, str] = {}
         self._answered: set[str] = set()
@@ -191,6 +193,7 @@ class _Invocation:
                 )
             )
             view = self._choose_view(started, asking)
+            self._agent = started.agent
             started.agent.subscribe(self._advise_on_denial)
             self._began = True
             return await self._run_agent(started, view)
@@ -251,21 +254,19 @@ class _Invocation:
             self._stderr.notify(f"{_REASONS.get(result.end_reason, '')}{result.detail}")
 
     def _advise_on_denial(self, event: AgentEvent) -> None:
-        """Says once per tool how to allow a call that was denied because no question was possible."""
+        """Says how to allow a call that was denied because no question was possible: once for each rule."""
         if type(event) is ApprovalRequested:
             self._questions[event.approval_id] = event.tool_call_id
         elif type(event) is ApprovalResolved and event.by != "loop":
             self._answered.add(self._questions.get(event.approval_id, ""))
         if type(event) is not ToolExecutionEnd or event.result.details.get("status") != "denied":
             return
-        if event.tool_call_id in self._answered:
+        if event.tool_call_id in self._answered or _can_ask(self._options) or self._agent is None:
             return
-        name = sanitize_line(event.tool_name)
-        if _can_ask(self._options) or name in self._denied:
-            return
-        self._denied.add(name)
-        rule = _propose_rule(name, event.args.get("command"))
-        self._stderr.notify(f"{name} was denied because it needs approval. To allow it: --allowed-tools {rule}")
+        advice = _advise(self._agent, event.tool_name, event.args)
+        if advice and advice not in self._advised and len(self._advised) < _MAX_ADVICE:
+            self._advised.add(advice)
+            self._stderr.notify(advice)
 
     def _report_no_run(self, reason: EndReason, detail: str) -> None:
         if self._format is not None and not self._began:
@@ -298,13 +299,18 @@ def _make_program_output(options: Options, writer: OutputWriter) -> _ProgramOutp
             return None
 
 
-def _propose_rule(name: str, command: object) -> str:
-    """Proposes a rule, quoted for a shell: for a command only the exact one, because its beginning could allow more."""
+def _advise(agent: Agent, name: str, arguments: Mapping[str, Any]) -> str:
+    """Says which rule would let this very call through; empty if a rule or the mode denies it anyway."""
     import shlex
 
-    from steersman.policy.rules import propose_command_rule
+    from steersman.policy.proposals import propose_exact_rules
 
-    if name != "bash":
-        return f"'{name}'"
-    rule = propose_command_rule(command)
-    return "'bash(the exact command)'" if rule is None else f"'{rule}'" if "'" not in rule else shlex.quote(rule)
+    shown, approval = sanitize_line(name), agent.config.approval
+    tool = agent.tool_table.read(agent.context.tools).get(name)
+    if tool is None or approval is None or approval.judge(tool, arguments).says != "ask":
+        return ""
+    rules = ",".join(propose_exact_rules(approval, tool, arguments))
+    if not rules:
+        every = f"To allow every call of it: --allowed-tools {shlex.quote(shown)}"
+        return f"{shown} was denied because it needs approval, and no rule can allow just this call. {every}"
+    return f"{shown} was denied because it needs approval. To allow it: --allowed-tools {shlex.quote(rules)}"

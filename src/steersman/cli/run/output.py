@@ -21,7 +21,7 @@ import msgspec
 
 from steersman.cli.redact import StreamRedactor, make_key_redactor
 from steersman.cli.terminal.descriptors import STDOUT, is_terminal
-from steersman.cli.terminal.numbers import describe_cost
+from steersman.cli.terminal.numbers import describe_cost, format_count, format_duration
 from steersman.cli.terminal.sanitize import escape_json, sanitize, sanitize_line
 from steersman.cli.terminal.stderr import StderrMessages
 from steersman.cli.terminal.stdout import OutputWriter
@@ -35,6 +35,7 @@ from steersman.types.events import (
     MessageEnd,
     MessageUpdate,
     RetryScheduled,
+    ToolExecutionEnd,
     ToolExecutionStart,
 )
 from steersman.types.ids import new_id
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from steersman.events.stream import EventStream
 
 
+_OUTPUT_LINES = 5
 _SHORT = 100
 _PASSED_ON = 0.1
 """Seconds for a reader such as `tee` to show the output on the terminal before a question appears there."""
@@ -180,6 +182,19 @@ def describe_call(name: str, args: Mapping[str, Any]) -> str:
     values = [value if isinstance(value, str) else repr(value) for value in args.values()]
     shown = sanitize_line(" ".join(values))
     return f"{sanitize_line(name)} {shown if len(shown) <= _SHORT else shown[: _SHORT - 1] + '…'}".rstrip()
+
+
+def summarize_result(event: ToolExecutionEnd) -> list[str]:
+    """Describes how a tool call ended, in lines: its exit code and time, and the end of its output."""
+    result = event.result
+    code: object = result.details.get("exit_code")
+    if not isinstance(code, int):
+        return [sanitize_line(result.text)[:200]] if event.is_error else [format_duration(event.duration)]
+    lines = sanitize(result.text.replace("\r", "\n")).strip("\n").split("\n")
+    total: object = result.details.get("lines")
+    left = total - _OUTPUT_LINES if isinstance(total, int) else 0
+    above = [f"… {format_count(left, 'line')} above"] if left > 0 else []
+    return [f"exit {code}, {format_duration(event.duration)}", *above, *lines[-_OUTPUT_LINES:]]
 
 
 def _has_tool_calls(message: AssistantMessage) -> bool:

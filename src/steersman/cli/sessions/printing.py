@@ -11,7 +11,7 @@ import msgspec
 
 from steersman.cli.sessions.saved import SavedSession, Tally
 from steersman.cli.terminal.columns import Canvas, align_table, truncate, wrap
-from steersman.cli.terminal.numbers import format_count
+from steersman.cli.terminal.numbers import format_count, format_money
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry
 from steersman.session.tree import Branch
@@ -89,7 +89,7 @@ def render_head(saved: SavedSession, tally: Tally, canvas: Canvas) -> list[str]:
         *([] if tally.ended else ["the last run did not finish"]),
     ]
     title = sanitize_line(saved.summary.title)
-    lines = wrap(f"{saved.id}  {title}".rstrip(), canvas.width)
+    lines = wrap(f"{saved.short}  {title}".rstrip(), canvas.width)
     return [
         *(canvas.style(line, "bold") for line in lines),
         *(canvas.style(line, "dim") for line in wrap(", ".join(facts), canvas.width)),
@@ -117,7 +117,7 @@ def format_cost(tally: Tally) -> str:
     cost = tally.usage.cost
     if cost is None:
         return "?" if tally.turns else "-"
-    return ("more than " if tally.usage.partial else "") + (f"${cost:.4f}" if cost < 1 else f"${cost:,.2f}")
+    return ("at least " if tally.usage.partial else "") + format_money(cost)
 
 
 def render_conversation(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -22,7 +22,11 @@ from steersman.context.log import Log
 from steersman.session.session import Session
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, SessionError, Summary
+from steersman.types.messages import EndReason
 from steersman.types.usage import Usage
+
+CONFIGURED = "configured"
+"""The type of the record of what was changed of a session's agent, such as its model."""
 
 _PREFIX = "session_"
 _SHORTEST = 8
@@ -136,6 +140,38 @@ def tally_open_session(session: Session, tally: Tally) -> None:
                 pass
     tally.usage += run
     tally.problems += describe_problems(session)
+
+
+def read_configured_model(options: Options, workspace: Path) -> str | None:
+    """Reads the model that was chosen with `/model` in the session that these options continue; `None` without one."""
+    model: object = None
+    path = find_session_file(options.session_dir, workspace)
+    try:
+        saved = _choose_session(options, path, lambda _: None)
+        with Session.open(saved.path, saved.id, write=False) as session:
+            for record in session.records():
+                if record.type == CONFIGURED:
+                    model = record.payload.get("model", model)
+    except (UserError, SessionError):  # reported when the session is opened
+        return None
+    return model if isinstance(model, str) else None
+
+
+def shorten_session_id(options: Options, workspace: Path, id: str) -> str:
+    """The short name of a session, as `sessions list` shows it."""
+    sessions = list_sessions([find_session_file(options.session_dir, workspace)], [])
+    return next((saved.short for saved in sessions if saved.id == id), id)
+
+
+def find_last_end(session: Session) -> EndReason | Literal["cut off"] | None:
+    """How the last run of a session ended; `cut off` if its program ended first, `None` if there was no run."""
+    end: Any = None
+    for record in session.records():
+        if record.type == "run_start":
+            end = "cut off"
+        elif record.type == "run_end":
+            end = record.payload.get("end_reason")
+    return end
 
 
 def describe_problems(session: Session) -> list[str]:

@@ -18,6 +18,7 @@ from steersman.agent.agent import Agent
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.sessions.saved import close_session, open_session
+from steersman.cli.setup.kept_model import choose_kept_model
 from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
 from steersman.cli.setup.settings import (
     Settings,
@@ -225,7 +226,8 @@ async def _make_plan(
     approval = _build_approval(options, settings, workspace)
     for text in approval.warnings:
         notify(sanitize_line(text))
-    choice = await choose_model(options.model, settings)
+    kept = await choose_kept_model(options, settings, workspace, notify)
+    choice = kept or await choose_model(options.model, settings)
     fallbacks = [await resolve_model(name) for name in settings.fallbacks]
     models = [choice.model, *fallbacks]
     if options.max_budget_usd or settings.max_budget_usd:

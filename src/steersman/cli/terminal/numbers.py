@@ -45,13 +45,17 @@ def format_money(cost: float) -> str:
     return f"${cost:.3f}" if cost >= 0.0095 else f"${cost:.5f}".rstrip("0")
 
 
+def count_input_tokens(usage: Usage) -> int:
+    """The tokens that went in, also those that came from the prompt cache or were written to it."""
+    return (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+
+
 def describe_usage(usage: Usage) -> list[str]:
     """Describes the known parts of a usage: tokens in, tokens out, cost."""
     words: list[str] = []
-    read = usage.cache_read or 0
     if usage.input is not None:
-        cached = f" ({read:,} cached)" if read else ""
-        words.append(f"{usage.input + read + (usage.cache_write or 0):,} in{cached}")
+        cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
+        words.append(f"{count_input_tokens(usage):,} in{cached}")
     if usage.output is not None:
         words.append(f"{usage.output:,} out")
     if usage.cost is not None:
