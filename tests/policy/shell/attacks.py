@@ -248,7 +248,13 @@ _BY_PROGRAM = {
     "cargo --version": ("cargo --version run",),
     "docker top": ("docker top web auxe",),
     "docker inspect": ("docker inspect -H tcp://evil web",),
-    "pip list": ("pip list -i https://evil.example", "pip list -f https://evil.example", "pip list --index-url=x"),
+    # For some commands of pip, this is short for `--local-log`, and takes the name of a file that is written.
+    "pip show": ("pip show --local conftest.py x", "pip show -l x", "pip show --log f x", "pip show --lo f x"),
+    "pip check": ("pip check --local conftest.py",),
+    "pip list": (
+        "pip list -o -f evil", "pip list -i https://evil.example", "pip list -f https://evil.example",
+        "pip list --index-url=x",
+    ),
     "docker ps": ("docker ps -H tcp://evil", "docker ps --host=tcp://evil", "docker ps --config d"),
     "kubectl get": (
         "kubectl get pods -s https://evil.example", "kubectl get pods -As https://evil.example", "kubectl get -f x",

@@ -14,9 +14,18 @@ npm audit, npm fund, npm root, npm prefix, npm ping, npm whoami | exact operands
 npm view, npm info, npm show | exact operands=names
   --json --silent --no-color
 
-pip list, pip show, pip freeze, pip check | exact operands=names
-  -olvqf --outdated --uptodate --local --user --format=n --not-required --verbose --quiet --files --all
-  --exclude-editable --editable --no-color --disable-pip-version-check
+@pip
+  -vq --verbose --quiet --no-color --disable-pip-version-check
+  ! --log= --local-log= --log-file= -i: --index-url=
+pip list | exact operands=none
+  @pip -ol --outdated --uptodate --local --user --format=n --not-required --exclude-editable --editable
+  ! -f: --find-links=
+pip show | exact operands=names
+  @pip -f --files
+pip freeze | exact operands=none
+  @pip -l --local --user --all --exclude-editable
+pip check | exact operands=none
+  @pip
 apt list, apt show, apt search, apt policy, apt-cache policy, apt-cache show, apt-cache search, apt-cache depends,
 apt-cache rdepends, dpkg -l, dpkg -L, dpkg -s, dpkg -S, dpkg-query -W | exact operands=names
   -a --installed --upgradable --all-versions --names-only
