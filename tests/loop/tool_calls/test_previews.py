@@ -74,6 +74,20 @@ async def test_no_content_that_needs_approval_to_be_read_is_told_before_the_answ
     assert "12345" not in results[0]
 
 
+async def test_where_all_reading_needs_approval_or_there_is_no_reading_a_failure_is_asked_about(tmp_path: Path) -> None:
+    """The text of a failure may quote the file, so it is told unasked only to a model that may read it unasked."""
+    (tmp_path / "key").write_text("nowherever: 12345\n")
+    calls = answer(call("edit", path="key", edits=WRONG))
+    for policy in (Approval(ask=["read"]), Approval(ask=["*"]), Approval(deny=["read"])):
+        asked, _, _ = await run(tmp_path, calls, policy=policy)
+        assert asked == ["edit"]
+    script = ScriptedModel(calls, "Done.")
+    tools = [tool for tool in builtin_tools(tmp_path) if tool.name == "edit"]
+    result = await Agent(script.model, tools=tools, approval=Approval()).run("Go.")
+    assert result.tool_results[0].details["status"] == "denied"
+    assert "12345" not in result.tool_results[0].text
+
+
 async def test_a_preview_that_breaks_is_none(tmp_path: Path) -> None:
     from steersman import tool
 

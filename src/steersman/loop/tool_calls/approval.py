@@ -116,8 +116,9 @@ def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | T
 
     def deny(path: str, *, writing: bool) -> str:
         name = tool.name.lower() if writing else "read"
-        asked.extend([rule for policy in policies if not writing and (rule := policy.find_path_question(name, path))])
-        return next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
+        denied = next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
+        asked.extend([path] if not writing and not denied and not _may_read(run, policies, path) else [])
+        return denied
 
     deny_paths(deny)
     key = build_idempotency_key(run, slot)
@@ -130,6 +131,17 @@ def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | T
         return None if asked else ToolOutput(str(error) or "ToolError", is_error=True)
     except Exception:  # noqa: BLE001  # a preview that broke is none: the question shows the arguments
         return None
+
+
+def _may_read(run: Run, policies: Sequence[Approval], path: str) -> bool:
+    """Whether the model may read a real, absolute path and needs no approval for it."""
+    reader = run.tools.get("read")
+    if reader is None or reader.needs_approval:
+        return False
+    return all(
+        policy.judge(reader, {"path": path}).says == "allow" and not policy.find_path_question("read", path)
+        for policy in policies
+    )
 
 
 def _may_change_before(run: Run, slot: Slot) -> bool:
