@@ -203,3 +203,23 @@ async def test_what_was_configured_is_kept_with_the_session(tmp_path: Path) -> N
     await sessions.close()
     assert limits is not None
     assert (limits.max_turns, limits.max_cost) == (7, 0.5)
+
+
+async def test_an_imported_session_brings_no_settings(tmp_path: Path) -> None:
+    """docs/sessions.md: an imported session brings no approvals; a mode or higher limits would be some."""
+    from steersman import Approval
+
+    made = make_agent("Yes.", approval=Approval())
+    async with run_server(made, store=tmp_path / "theirs.db") as client:
+        id = await client.create()
+        await client.act(id, "configure", {"mode": "bypass", "limits": {"max_turns": 10_000}})
+    with Session.open(tmp_path / "theirs.db", id) as theirs:
+        theirs.export(tmp_path / "theirs.jsonl")
+    Session.import_(tmp_path / "theirs.jsonl", tmp_path / "ours.db").close()
+    sessions = Sessions(made, SqliteStore(tmp_path / "ours.db"))
+    config = (await sessions.open(None, id)).agent.config
+    await sessions.close()
+    assert config.approval is not None
+    assert config.approval.mode == "ask"
+    assert config.execution_limits is not None
+    assert config.execution_limits.max_turns != 10_000

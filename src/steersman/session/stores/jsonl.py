@@ -42,7 +42,8 @@ _SUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\s*\Z')
 _SUM_INSIDE = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _START = re.compile(rb'\{"id":"[^"]*","parent":(?:null|"[^"]*"),"seq":[0-9]+,"type":"')
 _MOST = 16
-_NEVER_TAKEN = frozenset(("approval", "approvals"))
+# What decides about permissions: what a server was configured to allow is an approval too.
+_NEVER_TAKEN = frozenset(("approval", "approvals", "configured"))
 _GROUP = 256
 _LONGEST_LINE = 256 * 1024 * 1024
 _MOST_BESIDE = 1000
@@ -336,7 +337,7 @@ class _Import:
         return msgspec.structs.replace(record, payload=payload, time=min(record.time, self._now))
 
     def _adapt(self, record: Record) -> Record:
-        """Adapt a record to this store: approvals are not imported, and the first record gets the new session id."""
+        """Adapt a record to this store: approvals and settings are left out, the first record gets the new session id."""
         if record.type in _NEVER_TAKEN:
             return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
         if record.type != "session":
