@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from pathlib import Path
@@ -87,6 +88,49 @@ async def test_a_command_may_have_changed_it_as_well(tmp_path: Path) -> None:
         await run(bash_tool(tmp_path), "echo 'raise SystemExit' > server.py")
         await call(servers, "mcp:small:exit")
         assert "not started again" in text(await call(servers, "mcp:small:echo", text="no"))
+
+
+async def test_a_link_that_a_model_put_there_does_not_lead_around_it(tmp_path: Path) -> None:
+    """The program was in the workspace; now a link leads from there to where only commands write."""
+    project, elsewhere, outside, mark = [tmp_path / name for name in ("project", "elsewhere", "outside", "ran")]
+    for folder in (project / "sub", elsewhere, outside):
+        folder.mkdir(parents=True)
+    script = str(shutil.copy(HERE / "small_server.py", project / "sub/server.py"))
+    (outside / "server.py").write_text(f"open({str(mark)!r}, 'w').close()")
+    async with entered(small=StdioServer(command=sys.executable, args=[script], cwd=elsewhere)) as servers:
+        Workspace(project).replace("note", b"")
+        (project / "sub").rename(project / "old")
+        (project / "sub").symlink_to(outside)
+        await call(servers, "mcp:small:exit")
+        assert "not started again" in text(await call(servers, "mcp:small:echo", text="no"))
+        assert not mark.exists()
+
+
+async def test_what_is_written_while_a_start_is_put_off_counts(tmp_path: Path) -> None:
+    script = str(shutil.copy(HERE / "small_server.py", tmp_path / "server.py"))
+    async with entered(small=StdioServer(command=sys.executable, args=[script])) as servers:
+        (tmp_path / "server.py").write_text(
+            "raise SystemExit(1)"
+        )  # by the user, so that it fails and the next start waits
+        await call(servers, "mcp:small:exit")
+        assert "it exited" in text(await call(servers, "mcp:small:echo", text="no"))
+        waiting = asyncio.create_task(call(servers, "mcp:small:echo", text="no"))
+        await asyncio.wait({waiting}, timeout=0.1)
+        Workspace(tmp_path).replace("server.py", b"")
+        assert "not started again" in text(await waiting)
+
+
+async def test_more_folders_that_a_command_can_write_count(tmp_path: Path) -> None:
+    if confinement().kind == "none":
+        pytest.skip(confinement().reason)
+    project, more = tmp_path / "project", tmp_path / "more"
+    project.mkdir()
+    more.mkdir()
+    places = StdioServer(command="sh", args=["-c", f"exec python '{more}/server.py'"], cwd="/").list_places()
+    shutil.copy(HERE / "small_server.py", more / "server.py")
+    assert count_changes(places) == 0
+    await run(bash_tool(project, writable=[more]), "true")
+    assert count_changes(StdioServer(command="sh", args=["-c", f"exec '{more}/server.py'"], cwd="/").list_places()) > 0
 
 
 async def test_a_change_elsewhere_does_not_matter(tmp_path: Path) -> None:

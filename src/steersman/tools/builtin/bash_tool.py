@@ -257,7 +257,7 @@ class _Shell:
                 f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [*_find_shell(environment["PATH"]), command]
-        note_change(self.root)
+        note_change(self.root, *self.writable)
         plan = sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
         return sandbox, plan, home, before
 
@@ -291,7 +291,7 @@ class _Shell:
 
     def _clean_up(self, home: str, before: set[str]) -> list[str]:
         """Remove the home folder of a command, and set aside the protected names that it made in subfolders."""
-        note_change(self.root)
+        note_change(self.root, *self.writable)
         remove_home(home)
         with self.snapshot_lock:
             if self.snapshot is None:

@@ -5,7 +5,6 @@ A program that runs from a workspace outside the sandbox, as an MCP server may, 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -14,15 +13,17 @@ _changes: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
-def note_change(folder: str) -> None:
-    """Note that a file of a folder, which is a real path, may have been changed."""
+def note_change(*folders: str) -> None:
+    """Note that files of these folders, which are real paths, may have been changed."""
     with _lock:
-        _changes[folder] += 1
+        _changes.update(folders)
 
 
 def count_changes(paths: Iterable[str]) -> int:
-    """Count the changes in the noted folders that hold one of these paths, or are one of them."""
-    real = [os.path.realpath(path) + os.sep for path in paths]
+    """Count the changes in the noted folders that one of these paths is in, or leads through by a link."""
+    from steersman.tools.confine.protected_paths import leads_through  # only for MCP servers
+
+    places = [*paths]
     with _lock:
         known = dict(_changes)
-    return sum(count for folder, count in known.items() if any(path.startswith(folder + os.sep) for path in real))
+    return sum(count for folder, count in known.items() if any(leads_through(path, (folder,)) for path in places))

@@ -59,7 +59,9 @@ class Server:
         self._last_reason = ""
         self._home: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._changes: int | None = None  # in the folders it runs from, before its first start
+        # Before its first start: what it runs from, and how often tools had changed something there.
+        self._places: list[str] | None = None
+        self._changes = 0
 
     @property
     def tools(self) -> list[Tool]:
@@ -107,6 +109,7 @@ class Server:
 
         self._check_unchanged()
         await self._back_off()
+        self._check_unchanged()  # again: tools go on meanwhile
         if self._current is not None:
             self._current.retire()
         connection = Connection(
@@ -133,10 +136,10 @@ class Server:
         """Refuse to start a program again where a model may have written what it would run, outside the sandbox."""
         if not isinstance(self.spec, StdioServer):
             return
-        changes = count_changes(self.spec.list_places())
-        if self._changes is None:
-            self._changes = changes
-        elif changes != self._changes:
+        places = self.spec.list_places()
+        if self._places is None:
+            self._places, self._changes = places, count_changes(places)
+        elif count_changes([*self._places, *places]) != self._changes:
             raise McpError(
                 "it is not started again, because tools have changed files where it runs or has its program, and it "
                 "would run them outside the sandbox. Only the user can start it again, with `await servers.refresh()` "
@@ -145,7 +148,7 @@ class Server:
 
     def allow_restart(self) -> None:
         """Allow to start it again whatever has changed: the user asks for it."""
-        self._changes = None
+        self._places = None
 
     async def _back_off(self) -> None:
         pause = self._not_before - asyncio.get_running_loop().time()

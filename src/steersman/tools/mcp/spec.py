@@ -26,6 +26,8 @@ START_SECONDS = 30.0
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Words and versions; a longer path step, or one with digits among its letters, may be a key.
+# Absolute paths in the middle of a word, as in `sh -c 'exec /folder/program'`.
+_PATH_INSIDE = re.compile(r"/[^\s'\"=:;,&|()<>`]+")
 _PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -74,6 +76,7 @@ class StdioServer:
         folder = os.path.abspath("." if self.cwd is None else self.cwd)
         words = [self.command, *self.args]
         words += [word.partition("=")[2] for word in self.args]
+        words += [path for word in self.args for path in _PATH_INSIDE.findall(word)]
         words += [part for value in self.env.values() for part in value.split(os.pathsep)]
         named = [os.path.join(folder, word) for word in words if word]
         return [folder, *(path for path in named if os.path.exists(path))]
