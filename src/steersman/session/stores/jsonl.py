@@ -337,7 +337,7 @@ class _Import:
         return msgspec.structs.replace(record, payload=payload, time=min(record.time, self._now))
 
     def _adapt(self, record: Record) -> Record:
-        """Adapt a record to this store: approvals and settings are left out, the first record gets the new session id."""
+        """Adapt a record to this store: approvals and settings are left out, and the first one gets the new id."""
         if record.type in _NEVER_TAKEN:
             return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
         if record.type != "session":
