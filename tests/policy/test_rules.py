@@ -583,6 +583,7 @@ def test_a_forbidden_word_that_nothing_could_run_is_no_reason_to_ask(command: st
     [
         "sh -c 'r$()m x'", "bash -lc 'r$@m x'", "eval 'r${x}m x'", "echo 'r$@m x' | sh", "sudo dash -c 'r* x'",
         "sh -c 'cd y; r\\x6dm x'", "ssh host '`echo rm` x'", "find . -exec sh -c 'r$@m x' ';'", "eval 'for x in y'",
+        "env -S 'r${X}m x'",
     ],
 )  # fmt: skip
 def test_a_text_for_a_shell_that_is_not_understood_is_asked_about(command: str) -> None:

@@ -147,7 +147,12 @@ _BY_PROGRAM = {
     "ruff check .": ("ruff check . --config=x", "ruff check . --select 'a b'", "ruff check . --output-format=../x"),
     "strings": ("strings @f", "strings *", "strings -T plugin f"),
     "head": ("head $?", 'head "a$?"', "head -n $? f"),
-    "wc": ("wc < /etc/passwd", "wc < a*"),
+    "wc": (
+        "wc < /etc/passwd", "wc < a*",
+        # With a folder `--files0-from=`, a path becomes an option, and wc says what it reads there.
+        "wc */*/*/*", "wc */p*c/1/environ", "wc ''*/./*/1/environ", "wc **/*/*/environ",
+    ),
+    "hexdump": ("hexdump */*/*/*",),
     "git cat-file --batch": ("git cat-file --batch < f",),
     "ps aux": ("ps aux -t x", "ps aux -C e", "ps aux -U e", "ps aux --tty=e"),
     "iconv": ("iconv -f ../x f", "iconv -t /x f", "iconv -o f x"),

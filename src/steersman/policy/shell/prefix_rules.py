@@ -156,7 +156,9 @@ def _could_lead_to_proc(steps: Sequence[str], *, absolute: bool, back: bool) -> 
             _could_be(first, "proc") or _could_be(first, "dev") or (steps[0] == "dev" and 1 in wild and len(steps) > 2)
         )
     else:
-        unsure = len(steps) > 1 and first.strip("*") != "" and _could_be(first, "proc")
+        # With a folder `--files0-from=`, `*/*/1/environ` becomes an option whose value is /proc/1/environ.
+        option = first.startswith("*") and len(steps) > 3 and _could_be(steps[1], "proc")
+        unsure = option or (len(steps) > 1 and first.strip("*") != "" and _could_be(first, "proc"))
     if unsure or not back:
         return unsure
     last = len(steps) - 1 - [*reversed(steps)].index("..")

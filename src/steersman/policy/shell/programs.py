@@ -137,7 +137,7 @@ def takes_commands(words: Sequence[str]) -> bool:
     return words[1].startswith("-") or not SUBCOMMANDS[name].isdisjoint(words[place : place + 1])
 
 
-_SHELL_TEXTS = split_words("eval ssh su runuser sg script watch parallel flock tmux screen")
+_SHELL_TEXTS = split_words("env eval ssh su runuser sg script watch parallel flock tmux screen")
 
 
 def runs_text(program: str) -> bool:
