@@ -21,7 +21,6 @@ from steersman.policy.shell.table import Entry, find_entry, find_program
 
 _BLANKS = " \t\n"  # to a shell, any other white space is part of a word
 _MANY = 50
-_SHORTEST = 3  # letters that may stand for a longer name
 _BEFORE = r"(?<![a-z0-9_-])"
 _AFTER = r"(?![a-z0-9_-])"
 # What these letters mean to programs that know both.
@@ -191,7 +190,7 @@ class ForbiddenCommand:
     def _complete(self, word: Word) -> str:
         """Find the word of the rule that a word may be short for; itself where there is none."""
         text = fold_lookalikes(word.text)
-        if word.wild >= 0 or len(text) < _SHORTEST or text.startswith("-"):
+        if word.wild >= 0 or not text or text.startswith("-"):
             return word.text
         return next((wanted for wanted in self.words[1:] if wanted.startswith(text)), word.text)
 
