@@ -6,6 +6,7 @@ import os
 import random
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -471,3 +472,22 @@ def test_damage_to_the_version_is_not_taken_for_a_newer_one(folder: Path, ended:
     header[63] = 5
     store = laid_out(folder / "x", {NAME: bytes(header)})
     assert {name: found(store, name)[0] for name in ("a", "b")} == ended.records
+
+
+def test_a_reader_looks_once_at_what_is_there_and_gets_nothing_damaged_since(folder: Path) -> None:
+    """failures.md H2: opening it again to watch is cheap; a record that is damaged meanwhile is left out and told."""
+    store = SqliteStore(folder / NAME)
+    writer = store.create("a")
+    writer.append([make_record(seq) for seq in range(1, 6)])
+    store.open("a", write=False).close()
+    with closing(sqlite3.connect(store.path)) as other:
+        other.execute("UPDATE records SET data = X'00' WHERE key = (SELECT min(key) FROM records)")
+        other.commit()
+    writer.append([make_record(6)])
+    with closing(store.open("a", write=False)) as reader:
+        assert reader.problems == []
+        assert [seq for seq, _ in reader.lines()] == [2, 3, 4, 5, 6]
+        assert [problem.where for problem in reader.problems] == ["record 1"]
+    writer.close()
+    with closing(store.open("a")) as again:
+        assert [problem.where for problem in again.problems] == ["the file", "record 1"]

@@ -337,9 +337,9 @@ def _make_session_row(connection: sqlite3.Connection, number: int, key: int, use
     return SessionRow(number, str(id), first.time, first.time, "", 0)
 
 
-def find_gaps(seqs: Iterable[int], last: int) -> Iterator[tuple[int, int]]:
-    """The ranges of numbers from 1 to `last` that are not among these, which are in order."""
-    expected = 1
+def find_gaps(seqs: Iterable[int], last: int, after: int = 0) -> Iterator[tuple[int, int]]:
+    """The ranges of numbers behind `after`, up to `last`, that are not among these, which are in order."""
+    expected = after + 1
     for seq in seqs:
         if seq > expected:
             yield expected, seq - 1

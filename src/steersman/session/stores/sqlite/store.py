@@ -59,6 +59,9 @@ from steersman.session.stores.store import (
 )
 
 _T = TypeVar("_T")
+# By file and session: up to which record readers of this process have found nothing damaged.
+_sound: dict[tuple[object, int, str, float], int] = {}
+_MOST_SOUND = 10_000
 _LAST_NUMBER = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'sessions'"
 
 
@@ -267,14 +270,17 @@ class SqliteStore:
 def _check_session(access: Access, row: SessionRow) -> tuple[list[Lost], int]:
     """What is missing of a session, and the checksum of its last record; `Damage` for a loss that is new."""
     known = read_lost(access.connection, row.number)
+    checked = (access.file_id, row.number, row.id, row.created)
+    # A reader gets no record without its checksum anyway, so it need not look again at what was sound before.
+    start = 0 if access.is_writer else min(_sound.get(checked, 0), row.last)
     seqs: list[int] = []
     link = 0
-    for seq, checksum, _ in read_valid_rows(lambda: nullcontext(access.connection), row.number, 0):
+    for seq, checksum, _ in read_valid_rows(lambda: nullcontext(access.connection), row.number, start):
         seqs.append(seq)
         link = checksum if seq == row.last else 0
     found = [
         Lost(first, last, "Damaged, and left out.")
-        for first, last in find_gaps(seqs, row.last)
+        for first, last in find_gaps(seqs, row.last, start)
         if not any(lost.first <= first and last <= lost.last for lost in known)
     ]
     if found and access.is_alone():
@@ -284,6 +290,10 @@ def _check_session(access: Access, row: SessionRow) -> tuple[list[Lost], int]:
     if access.is_writer and any(lost.last == ONCE for lost in known):
         with transaction(access.connection):
             access.connection.execute("DELETE FROM lost WHERE number = ? AND last = ?", (row.number, ONCE))
+    if not found and not access.is_writer:
+        _sound[checked] = row.last
+        if len(_sound) > _MOST_SOUND:
+            _sound.clear()
     return [*known, *found], link
 
 
