@@ -6,13 +6,23 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.server.kit import Event, check_order, run_server
-from tests.server.program import run_program
+from tests.server.kit import Client, Event, check_order, run_server
+from tests.server.program import Program, run_program
 
 from steersman import Agent, tool
 from steersman.testing import ScriptedModel, answer, call
 
 pytestmark = pytest.mark.real_time
+
+
+async def ask_and_restart(program: Program, client: Client) -> tuple[str, tuple[str, str]]:
+    """A session whose question is open while its server was killed, and the position and the id of the question."""
+    id = await client.create()
+    await client.act(id, "prompt", {"content": "Deploy."})
+    position, event = (await client.collect(id, "approval_requested"))[-1]
+    await program.end(signal.SIGKILL)
+    await program.start()
+    return id, (position, event["approval_id"])
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -43,19 +53,43 @@ async def test_an_open_question_is_still_open_after_a_restart(
 
 
 async def test_abort_ends_a_question_that_a_restart_has_left_open(tmp_path: Path) -> None:
-    """S7: the call does not run, no answer of the model is asked for, and nothing waits any more."""
+    """S7, D6: the call does not run and has its result, no answer of the model is asked for, and nothing waits."""
     async with run_program(tmp_path, "ask") as (program, client):
-        id = await client.create()
-        await client.act(id, "prompt", {"content": "Deploy."})
-        seen = await client.collect(id, "approval_requested")
-        await program.end(signal.SIGKILL)
-        await program.start()
+        id, (asked_at, question) = await ask_and_restart(program, client)
         await client.act(id, "abort")
-        rest = await client.collect(id, after=seen[-1][0])
+        rest = await client.collect(id, after=asked_at)
         _, shown = await client.send("GET", f"/sessions/{id}")
+        late = await client.act(id, "approve", {"id": question})
     assert rest[-1][1]["end_reason"] == "aborted"
-    assert not [event for _, event in rest if event["type"] in ("tool_execution_end", "message_end")]
+    [result] = [event["result"] for _, event in rest if event["type"] == "tool_execution_end"]
+    assert result["content"][0]["text"] == "tool call cancelled: operation aborted"
+    assert result["details"]["status"] == "not_started"
+    assert [event["message"]["role"] for _, event in rest if event["type"] == "message_end"] == ["tool_result"]
     assert (shown["status"], shown["approvals"]) == ("idle", [])
+    assert late["status"] == "resolved"
+
+
+@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("action", ["continue", "prompt"])
+async def test_what_was_aborted_after_a_restart_is_not_asked_again(tmp_path: Path, action: str, kill: bool) -> None:
+    """loop.md, section 6: the call has one result, before anything else, also for the next process."""
+    async with run_program(tmp_path, "ask") as (program, client):
+        id, (asked_at, question) = await ask_and_restart(program, client)
+        await client.act(id, "abort")
+        aborted = await client.collect(id, after=asked_at)
+        if kill:
+            await program.end(signal.SIGKILL)
+            await program.start()
+            late = await client.act(id, "deny", {"id": question})
+            assert late["status"] == "resolved"
+        await client.act(id, action, {"content": "Go on."} if action == "prompt" else {})
+        until = "approval_requested" if action == "prompt" else "agent_end"
+        rest = await client.collect(id, until, after=aborted[-1][0])
+        _, tree = await client.send("GET", f"/sessions/{id}/tree")
+    asked = [event["approval_id"] for _, event in rest if event["type"] == "approval_requested"]
+    assert question not in asked
+    roles = ["user", "assistant", "tool_result", *(["user"] if action == "prompt" else []), "assistant"]
+    assert [node["role"] for node in tree][: len(roles)] == roles
 
 
 async def test_a_run_that_was_killed_in_mid_answer_can_be_continued(tmp_path: Path) -> None:

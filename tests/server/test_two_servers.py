@@ -129,3 +129,22 @@ async def test_a_server_that_was_stopped_and_taken_over_shows_nothing_of_its_own
     assert keep_records(seen_at_a) == keep_records(seen_at_b) == keep_records(again)
     assert show(seen_at_b).complete == ["I hold on. " * 30, "Done."]
     assert shown["status"] == "idle"
+
+
+async def test_a_question_that_a_restart_has_cut_is_ended_from_another_server(place: Path | str) -> None:
+    """S7, D6: the server that has the session open runs nothing just now; an abort elsewhere ends its question."""
+    async with run_two(place, "ask") as (first, a, b):
+        id = await a.create()
+        await a.act(id, "prompt", {"content": "Deploy."})
+        asked = (await a.collect(id, "approval_requested"))[-1]
+        await first.end()
+        await first.start()
+        await a.act(id, "configure", {"thinking_level": "low"})  # it is open there now, and no run goes on
+        await b.act(id, "abort")
+        rest = await b.collect(id, after=asked[0])
+        _, shown = await b.send("GET", f"/sessions/{id}")
+        late = await b.act(id, "approve", {"id": asked[1]["approval_id"]})
+    assert [event["end_reason"] for _, event in rest if event["type"] == "agent_end"] == ["aborted"]
+    [result] = [event["result"] for _, event in rest if event["type"] == "tool_execution_end"]
+    assert result["details"]["status"] == "not_started"
+    assert (shown["status"], shown["approvals"], late["status"]) == ("idle", [], "resolved")

@@ -24,6 +24,7 @@ from steersman import (
     tool,
 )
 from steersman.context.repair import NOT_STARTED, UNKNOWN
+from steersman.loop.tool_calls.execution import ABORTED
 from steersman.session.records import Record
 from steersman.session.stores.store import Store
 from steersman.testing import EventCollector, ScriptedModel, answer, call, stall
@@ -132,6 +133,36 @@ async def test_a_call_that_was_running_is_answered_once_with_what_is_known(store
     done(again)
     assert records(stores, session_id) == before
     assert bench.done == ["look b"]
+
+
+@pytest.mark.parametrize("when", ["at once", "before_loop"])
+async def test_an_abort_settles_what_a_crash_left_and_runs_none_of_it(stores: Store, when: str) -> None:
+    """D6, T12: each call has its honest result, and the next program has nothing to settle or to ask."""
+    bench = Bench()
+    session_id = await _crashed(stores, "a!", "b!", "a")
+    agent, script = reopened(stores, session_id, "Thanks.", tools=bench.tools)
+    if when == "before_loop":
+        agent.configure(before_loop=lambda *_: agent.abort())
+    stream = agent.continue_()
+    if when == "at once":
+        agent.abort()
+    collected = EventCollector()
+    async for event in stream:
+        collected(event)
+    assert [turn.turn_index for turn in collected.of(TurnEnd)] == [0]
+    assert ((await stream).end_reason, bench.done, script.asked) == ("aborted", [], 0)
+    assert said(agent.messages)[2:] == ["call_1: paid a", f"call_2: {UNKNOWN}", f"call_3: {ABORTED}"]
+    details = [message.details for message in agent.messages if message.role == "tool_result"]
+    assert details[1:] == [{"status": "interrupted"}, {"status": "not_started"}]
+    check_sendable(agent.messages)
+    done(agent)
+    again, _ = reopened(stores, session_id, "Hello.", tools=bench.tools)
+    assert again.session is not None
+    assert again.session.recovery is None
+    await again.run("And now?")
+    assert said(again.messages)[-2:] == ["user: And now?", "assistant: Hello."]
+    assert bench.done == []
+    done(again)
 
 
 async def test_opening_twice_adds_nothing(stores: Store) -> None:

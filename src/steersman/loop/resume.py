@@ -11,9 +11,10 @@ from typing import Literal
 
 from steersman.context.repair import NOT_STARTED, UNKNOWN, OpenCalls, Recovery, find_open_calls
 from steersman.loop.config import SteeringPolicy
-from steersman.loop.inbox import QueuedMessage, take_queued
+from steersman.loop.inbox import QueuedMessage, add_message, take_queued
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, execute_tool_calls
+from steersman.loop.tool_calls.execution import ABORTED
 from steersman.loop.turn import apply_effects, close_turn
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.events import ToolExecutionEnd, ToolExecutionStart, TurnStart
@@ -26,14 +27,13 @@ async def resume(run: Run) -> None:
     No model is asked in that turn, so no limit counts it and no hook of a turn is called. A run with prompts runs none
     of the calls: a new prompt does not ask to go on with what came before it.
     """
-    recovery, run.context.recovery = run.context.recovery, None
-    left = None if recovery is None else find_open_calls(run.context.log.messages)
-    if recovery is None or left is None or run.check_cancelled():
+    if run.check_cancelled():
+        return  # the end of the run settles them
+    recovery, left = _take_left_calls(run)
+    if left is None:
         return
-    turn = run.turn = Turn(run.turn_index)
-    turn.message, turn.entry_id = left.message, run.context.log.entry_id_of(left.index)
+    turn = _start_turn(run, left)
     run.host.questions.recovered = recovery.questions
-    run.emit(TurnStart, turn_index=turn.index, triggered_by="continuation")
     try:
         known = (
             _find_results(run, left, recovery, goes_on=not run.start.prompts)
@@ -49,6 +49,42 @@ async def resume(run: Run) -> None:
         run.first_turn = run.turn_index
     if run.ending.reason is None and not any(type(item) is QueuedMessage for item in run.pending):
         await take_queued(run, "steering", at=len(run.pending))
+
+
+def settle_aborted(run: Run) -> None:
+    """Answer the calls that are left when a run is aborted before it came to them: none of them runs any more.
+
+    Otherwise the next run would ask again about what was stopped.
+    """
+    recovery, left = _take_left_calls(run)
+    if left is None:
+        return
+    turn = _start_turn(run, left)
+    turn.results = [recovery.results.get(call.id) or _settle_aborted_call(run, call, recovery) for call in left.calls]
+    for result in turn.results:
+        add_message(run, result)
+    close_turn(run, turn)
+    run.first_turn = run.turn_index
+
+
+def _settle_aborted_call(run: Run, call: ToolCall, recovery: Recovery) -> ToolResultMessage:
+    if call.id in recovery.started:
+        return _settle_call(run, call, UNKNOWN, "interrupted")
+    return _settle_call(run, call, ABORTED, "not_started")
+
+
+def _take_left_calls(run: Run) -> tuple[Recovery, OpenCalls | None]:
+    """What is known of the calls of an earlier program, and those that are open, if there are any."""
+    recovery, run.context.recovery = run.context.recovery, None
+    return recovery or Recovery(), None if recovery is None else find_open_calls(run.context.log.messages)
+
+
+def _start_turn(run: Run, left: OpenCalls) -> Turn:
+    """Start the turn that settles calls; its answer is the one they are of."""
+    turn = run.turn = Turn(run.turn_index)
+    turn.message, turn.entry_id = left.message, run.context.log.entry_id_of(left.index)
+    run.emit(TurnStart, turn_index=turn.index, triggered_by="continuation")
+    return turn
 
 
 def _find_results(run: Run, left: OpenCalls, recovery: Recovery, *, goes_on: bool) -> dict[str, ToolResultMessage]:

@@ -181,6 +181,11 @@ async def _ask_policies(run: Run, turn: Turn) -> None:
 def _end(run: Run) -> None:
     """Close the run: accepted messages are in the log or queued again, and `agent_end` is the last event."""
     ending = run.ending
+    if run.context.recovery is not None and ending.reason == "aborted":
+        from steersman.loop.resume import settle_aborted
+
+        _emit_start(run)
+        settle_aborted(run)
     limit_is_new = ending.reason == "limit" and ending.phase < Phase.AT_LIMIT
     if limit_is_new or (ending.reason not in ("vetoed", "rejected") and _needs_closing_turn(run)):
         _take_closing_turn(run)

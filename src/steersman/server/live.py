@@ -293,6 +293,7 @@ class LiveSession(Receipts):
         """Wait for the run to end; messages that came too late for it start the next one."""
         try:
             result = await stream
+            self._outline.resolved |= self._to_ask_again  # not asked again: the run was aborted or steered
         except Exception as error:  # noqa: BLE001  # a mistake in the configuration of the agent must not end the server
             _log.error("A run of %r could not start: %s", self.session.id, describe_exception(error))
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal
 
 from steersman.events.stream import EventStream
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 
 def follow_orders(
-    live: LiveSession, questions: Container[str], follow: Callable[[EventStream[Any], Literal["wait"]], object]
+    live: LiveSession, questions: Collection[str], follow: Callable[[EventStream[Any], Literal["wait"]], object]
 ) -> None:
     """Start a run for each message that is heard while none goes on, and for the answer to one of these questions.
 
-    The questions are those that a restart has cut off. `follow` is called with the stream of the run.
+    The questions are those that a restart has cut off; a run that is aborted ends them. `follow` is called with the
+    stream of the run.
     """
     loop, agent = asyncio.get_running_loop(), live.agent
 
@@ -35,7 +36,7 @@ def follow_orders(
             return
         if order.message is not None and len(agent.inbox):
             follow(start_run(agent, Start((), Initial(), silent=True)), "wait")
-        elif order.approval_id in questions:
+        elif order.approval_id in questions or (order.kind == "abort" and questions):
             stream = agent.continue_()
             stream.channel.detach()  # watchers read the hub
             follow(stream, "wait")

@@ -46,6 +46,8 @@ class Outline:
     questions: dict[str, Payload] = field(default_factory=dict[str, Payload])
     receipts: dict[str, Payload] = field(default_factory=dict[str, Payload])
     resolved: set[str] = field(default_factory=set[str])
+    asked: set[str] = field(default_factory=set[str])
+    """The questions since the end of the last run."""
     said: set[str] = field(default_factory=set[str])
     """The keys of messages that were taken."""
     in_run: bool = False
@@ -59,8 +61,13 @@ class Outline:
                 # A run that goes on after a crash asks its questions again, under the same ids.
                 self.questions.clear()
                 self.in_run = record.type == "run_start"
+                if not self.in_run:
+                    # One that was not asked again, because the run was aborted or steered, is over as well.
+                    self.resolved |= self.asked
+                    self.asked.clear()
             case "event" if fields.get("type") == "approval_requested":
                 self.questions[str(fields.get("approval_id"))] = describe_record(record, loop_id)
+                self.asked.add(str(fields.get("approval_id")))
             case "event" if fields.get("type") == "approval_resolved":
                 self.questions.pop(str(fields.get("approval_id")), None)
                 self.resolved.add(str(fields.get("approval_id")))
