@@ -1,10 +1,10 @@
 """A store whose process kills itself at one record of a session, and workers that do so.
 
-    python -m tests.durable.dying DSN TEMPORAL LEDGER QUEUE TURNS POINT ...
+    python -m tests.durable.dying DSN TEMPORAL LEDGER QUEUE TURNS GO POINT ...
 
 Runs one worker for each point, `NUMBER:before` or `NUMBER:after`: it takes one session, and kills itself around that
 record, counted over all that it writes. All are forked from this process, which has everything imported and no thread.
-Lines on stdout say what happens: `opened POINT SESSION`, `dead POINT`.
+Lines on stdout say what happens: `opened POINT SESSION`, `dead POINT`. No run begins before there is a file GO.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -112,15 +113,17 @@ class DyingStore:
 class Fate:
     """Kills this process at a point."""
 
-    def __init__(self, point: str) -> None:
+    def __init__(self, point: str, go: Path) -> None:
         number, self._how = point.split(":")
-        self._point, self._left = point, int(number)
+        self._point, self._left, self._go = point, int(number), go
 
     def __call__(self, what: str) -> None:
         """Something happened."""
         act, _, session = what.partition(" ")
         if act == "opened":
             say(f"opened {self._point} {session}")
+            while not self._go.exists():  # in a thread of the worker, which tells Temporal that it is alive
+                threading.Event().wait(0.02)
         if what == self._how:
             self._left -= 1
             if self._left < 0:
@@ -132,20 +135,20 @@ def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def _work(dsn: str, temporal: str, ledger: str, queue: str, turns: int, point: str) -> None:
-    store: Store = DyingStore(PostgresStore(dsn), Fate(point))
+async def _work(dsn: str, temporal: str, ledger: str, queue: str, turns: int, fate: Fate) -> None:
+    store: Store = DyingStore(PostgresStore(dsn), fate)
     written = Ledger(Path(ledger))
     worker = Worker(lambda: make_worker_agent(written, turns), store, temporal, task_queue=queue, max_sessions=1)
     await worker.run()
 
 
-def _main(dsn: str, temporal: str, ledger: str, queue: str, turns: str, *points: str) -> None:
+def _main(dsn: str, temporal: str, ledger: str, queue: str, turns: str, go: str, *points: str) -> None:
     children: dict[int, str] = {}
     for point in points:
         child = os.fork()
         if not child:
             try:
-                asyncio.run(_work(dsn, temporal, ledger, queue, int(turns), point))
+                asyncio.run(_work(dsn, temporal, ledger, queue, int(turns), Fate(point, Path(go))))
             finally:
                 os._exit(1)
         children[child] = point

@@ -70,10 +70,16 @@ class Program:
 
 
 @asynccontextmanager
-async def running(*arguments: str) -> AsyncGenerator[Program]:
-    """A program of the tests, `python -m ...`; it is gone in the end."""
+async def running(*arguments: str, home: Path | None = None) -> AsyncGenerator[Program]:
+    """A program, `python -m ...`, of the tests or with a home of its own; it is gone in the end."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE, start_new_session=True
+        sys.executable,
+        "-m",
+        *arguments,
+        cwd=home or ROOT,
+        env=None if home is None else {"PATH": os.environ["PATH"], "HOME": str(home)},
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     program = Program(process)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,32 +20,33 @@ from steersman.session.records import Record
 from steersman.session.stores.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.real_time
-HEARTBEAT = 2.0
 
 
-async def kill_at(points: list[str], turns: int, postgres: Database, temporal: str, folder: Path) -> dict[str, float]:
+async def kill_at(
+    points: list[str], turns: int, postgres: Database, temporal: str, folder: Path, heartbeat: float = 5.0
+) -> dict[str, float]:
     """Kill workers at these points, with another one standing by; seconds from each death to the next record.
 
     The sessions are judged.
     """
     queue, store, ledger = new_queue(), postgres.store(), Ledger(folder / "ledger")
     client = await connect(temporal, "default")
-    durable = Client(store, client, task_queue=queue, heartbeat=HEARTBEAT)
+    durable = Client(store, client, task_queue=queue, heartbeat=heartbeat)
     sessions = [f"{queue}-{number}" for number in range(len(points))]
     for session in sessions:
         await durable.start(session, session)
     where: dict[str, str] = {}
     deaths: dict[str, float] = {}
-    arguments = (postgres.dsn, temporal, str(ledger.path), queue, str(turns), *points)
+    go = folder / "go"
+    arguments = (postgres.dsn, temporal, str(ledger.path), queue, str(turns), str(go), *points)
     async with running("tests.durable.dying", *arguments) as program, asyncio.timeout(100):
-        reading = asyncio.get_running_loop().create_task(_read(program, where, deaths, len(points)))
-        await reading
+        await _read(program, where, deaths, lambda: len(where) == len(points))
         async with Worker(lambda: make_worker_agent(ledger, turns), store, client, task_queue=queue):
+            go.touch()
+            await _read(program, where, deaths, lambda: len(deaths) == len(points))
             for session in sessions:
                 outcome = await durable.wait(session)
                 assert (outcome.end_reason, outcome.text) == ("done", f"All {turns} done."), session
-        while len(deaths) < len(points):
-            await _read(program, where, deaths, 0)
     begun = ledger.lines()
     found = {session: find_faults(store, session, begun, turns) for session in sessions}
     assert {session: faults for session, faults in found.items() if faults} == {}
@@ -52,17 +54,17 @@ async def kill_at(points: list[str], turns: int, postgres: Database, temporal: s
     return {point: gap for point, gap in gaps.items() if gap is not None}
 
 
-async def _read(program: Program, where: dict[str, str], deaths: dict[str, float], count: int) -> None:
-    """Follow what the workers tell, until so many have a session."""
-    while True:
+async def _read(
+    program: Program, where: dict[str, str], deaths: dict[str, float], is_enough: Callable[[], bool]
+) -> None:
+    """Follow what the workers tell, until it is enough."""
+    while not is_enough():
         what, point, *session = (await program.read_line()).split(" ")
         assert what in ("opened", "dead"), program.lines
         if what == "dead":
             deaths[point] = time.time()
         else:
             where[point] = session[0]
-        if len(where) >= count:
-            return
 
 
 def _find_gap(store: PostgresStore, session: str, death: float) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from tests.durable.kit import Program, new_queue, running
@@ -25,10 +24,10 @@ pytestmark = pytest.mark.real_time
 
 
 @asynccontextmanager
-async def stage(postgres: Database, temporal: str, **options: Any) -> AsyncGenerator[tuple[Client, Program]]:
+async def stage(postgres: Database, temporal: str, heartbeat: float = 20.0) -> AsyncGenerator[tuple[Client, Program]]:
     """A client, and a worker in a process of its own."""
     queue = new_queue()
-    durable = Client(postgres.store(), temporal, task_queue=queue, **options)
+    durable = Client(postgres.store(), temporal, task_queue=queue, heartbeat=heartbeat)
     async with running("tests.durable.program", postgres.dsn, temporal, queue) as program, durable:
         await program.wait_for("ready")
         yield durable, program

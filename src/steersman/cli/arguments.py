@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve", "acp", "mcp"]
+Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve", "worker", "acp", "mcp"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 InputFormat: TypeAlias = Literal["text", "stream-json"]
 
@@ -21,6 +21,7 @@ SUBCOMMANDS = {
     "models": "list providers, the keys that are set, prices and context windows",
     "doctor": "check what works on this machine and what is missing",
     "serve": "put the agent of this folder behind HTTP, with a web page",
+    "worker": "run sessions that Temporal supervises, for servers with --temporal",
     "acp": "be the agent of an editor, over stdin and stdout (Agent Client Protocol)",
     "mcp": "be a tool of another program, over stdin and stdout (Model Context Protocol)",
 }
@@ -38,6 +39,7 @@ _SUBCOMMAND_MODULES = {
     "models": "steersman.cli.setup.models",
     "serve": "steersman.cli.serving.serve",
     "sessions": "steersman.cli.sessions.subcommand",
+    "worker": "steersman.cli.serving.worker",
 }
 
 
@@ -64,6 +66,7 @@ commands:
   steersman models                                  {models}
   steersman doctor                                  {doctor}
   steersman serve [--port N] [--store URL]          {serve}
+  steersman worker --store URL --temporal HOST:PORT {worker}
   steersman acp                                     {acp}
   steersman mcp                                     {mcp}
 
@@ -144,7 +147,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="steersman",
-        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve|acp|mcp ...",
+        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve|worker|acp|mcp ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

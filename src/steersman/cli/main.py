@@ -61,7 +61,7 @@ def _parse_and_run(words: Sequence[str]) -> int:
 
     from steersman.cli.terminal.stderr import capture_logs
 
-    with capture_logs(verbose=options.verbose, server=options.command == "serve"):
+    with capture_logs(verbose=options.verbose, server=options.command in ("serve", "worker")):
         return asyncio.run(_dispatch(options))
 
 
@@ -90,18 +90,10 @@ async def _dispatch(options: Options) -> int:
             from steersman.cli.setup import models
 
             return await models.run(options)
-        case "serve":
-            from steersman.cli.serving import serve
+        case "serve" | "worker" | "acp" | "mcp":
+            from importlib import import_module
 
-            return await serve.run(options)
-        case "acp":
-            from steersman.cli.serving import acp
-
-            return await acp.run(options)
-        case "mcp":
-            from steersman.cli.serving import mcp
-
-            return await mcp.run(options)
+            return await import_module(f"steersman.cli.serving.{options.command}").run(options)
         case "doctor":
             from steersman.cli.setup import doctor
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Literal, Self, TypeVar
@@ -102,7 +103,8 @@ class Client:
         """Interrupt the run, if there is one."""
         queued, has_writer = await asyncio.to_thread(self._queue, session_id, lambda queue: queue.abort(key=key))
         if not has_writer and await self.is_running(session_id):
-            await self._call(lambda client: self._find(client, session_id).signal(WAKE, rpc_timeout=RPC_TIMEOUT))
+            with suppress(_NotThere):  # it has ended meanwhile
+                await self._call(lambda client: self._find(client, session_id).signal(WAKE, rpc_timeout=RPC_TIMEOUT))
         return queued
 
     async def approve(
@@ -129,8 +131,9 @@ class Client:
         await self._wake(session_id, None, continue_after=last)
 
     async def wake(self, session_id: str) -> None:
-        """Have a worker look at a session: for what was queued while Temporal could not be reached."""
-        await self._wake(session_id, None)
+        """Have a worker look at a session: for what was queued in another way, or while Temporal was away."""
+        has_writer = await asyncio.to_thread(self._has_writer, session_id)
+        await self._wake_unless_open(session_id, has_writer=has_writer)
 
     # Looking
 
@@ -189,7 +192,10 @@ class Client:
     def _queue(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> tuple[Queued, bool]:
         with SessionQueue(self.store, session_id) as queue:
             queued = say(queue)
-        return queued, isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
+        return queued, self._has_writer(session_id)
+
+    def _has_writer(self, session_id: str) -> bool:
+        return isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
 
     def _read_last(self, session_id: str) -> int:
         handle = self.store.open(session_id, write=False)
@@ -215,15 +221,18 @@ class Client:
     async def _say(self, session_id: str, say: Callable[[SessionQueue], Queued], agent: str | None = None) -> Queued:
         queued, has_writer = await asyncio.to_thread(self._queue, session_id, say)
         try:
-            # A worker that has the session open hears it without Temporal, and looks again after it has closed it.
-            if not (has_writer and await self.is_running(session_id)):
-                await self._wake(session_id, agent)
+            await self._wake_unless_open(session_id, agent, has_writer=has_writer)
         except DurableError as error:
             raise DurableError(
                 f"It is queued in the session {session_id!r} as number {queued.number}, but no worker was told: "
                 f"{error} Once Temporal is back, call wake({session_id!r})."
             ) from error
         return queued
+
+    async def _wake_unless_open(self, session_id: str, agent: str | None = None, *, has_writer: bool) -> None:
+        # A worker that has the session open hears it without Temporal, and looks again after it has closed it.
+        if not (has_writer and await self.is_running(session_id)):
+            await self._wake(session_id, agent)
 
     async def _wake(self, session_id: str, agent: str | None, *, continue_after: int | None = None) -> None:
         job = Job(session_id, agent, self._heartbeat, continue_after)

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.agent.named import make_named_agent
 from steersman.durable.held_handle import HeldHandle
-from steersman.durable.job import ACTIVITY, FORMAT, WAITING, Job, Outcome
+from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Job, Outcome
 from steersman.durable.questions import find_questions
 from steersman.durable.supervised import SupervisedSession
 from steersman.session.records import SERVED, decode
@@ -68,7 +68,7 @@ class SessionRunner:
     async def _run(self, job: Job) -> Outcome:
         if job.format > FORMAT:
             raise _SkewError(f"Its job is of version {job.format}, and this worker knows {FORMAT}: update the worker.")
-        take_over = activity.info().attempt > 1
+        take_over, last = activity.info().attempt > 1, Outcome(job.session_id, IDLE)
         while True:
             supervised = await self._open(job, take_over=take_over)
             try:
@@ -79,8 +79,9 @@ class SessionRunner:
                 raise StoreFailed(supervised.handle.failure)
             if supervised.session.taken is not None and outcome.end_reason != WAITING:
                 raise ApplicationError(supervised.session.taken, type="SessionTaken", non_retryable=True)
-            if not supervised.has_more and not await asyncio.to_thread(self._has_more, job, outcome):
-                return outcome
+            last = last if outcome.end_reason == IDLE else outcome
+            if not supervised.has_more and not await asyncio.to_thread(self._has_more, job, last):
+                return last
             take_over = False
 
     async def _drive(self, supervised: SupervisedSession) -> Outcome:

@@ -9,6 +9,7 @@ Start as many as there is work for, on as many machines: each takes sessions as 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Self
 
@@ -54,9 +55,14 @@ class Worker:
         self._worker: TemporalWorker | None = None
         self._task: asyncio.Task[None] | None = None
 
-    async def run(self) -> None:
-        """Run sessions until it is cancelled; then what runs is cut, and other workers go on with it."""
+    async def run(self, started: Callable[[], object] | None = None) -> None:
+        """Run sessions until it is cancelled; then what runs is cut, and other workers go on with it.
+
+        `started` is called once it has reached Temporal and the store.
+        """
         async with self:
+            if started is not None:
+                started()
             assert self._task is not None
             await asyncio.shield(self._task)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 
 from steersman.session.stores.store import is_session_id
 
@@ -13,6 +14,12 @@ _OWNER = re.compile(r"u[0-9a-f]{16}\.")
 def make_prefix(user: str | None) -> str:
     """The beginning of the ids of a user's sessions, so that owners are known without opening them."""
     return "" if user is None else f"u{hashlib.sha256(user.encode()).hexdigest()[:16]}."
+
+
+def make_id(user: str | None, key: str | None) -> str:
+    """The id of a new session of a user; the same one for the same key."""
+    suffix = secrets.token_hex(10) if key is None else hashlib.sha256(f"session {key}".encode()).hexdigest()[:20]
+    return f"{make_prefix(user)}{suffix}"
 
 
 def find_id(name: str, user: str | None) -> str:

@@ -30,6 +30,7 @@ from steersman.server.http.problems import Problem, describe_problem, find_statu
 from steersman.server.http.routes import ROUTES, Respond
 from steersman.server.hub import RING_BYTES
 from steersman.server.sessions import Sessions
+from steersman.server.supervised import Supervisor
 from steersman.session.opening import open_store
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import Store
@@ -80,7 +81,7 @@ class Server:
     `agents` is an agent, a function that makes one, or a dict of these by name. Sessions are kept in `store`, in memory
     by default; of each that runs, about `ring_bytes` of recent events are in memory, for watchers that come back.
     Without `authenticate`, a function from the request to the name of its user or `None`, there is one user, who has
-    the `token`.
+    the `token`. With a `supervisor`, such as a `steersman.durable.Client`, sessions are run by workers.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Server:
         origins: Collection[str] = (),
         models: Collection[str] = (),
         approval_timeout: float | None = None,
+        supervisor: Supervisor | None = None,
         max_body: int = MAX_BODY,
         max_watchers: int = 10_000,
         ring_bytes: int = RING_BYTES,
@@ -107,7 +109,12 @@ class Server:
             raise ValueError("token must not be empty: leave it out for a random one.")
         where = MemoryStore() if store is None else find_store(store)
         self.sessions = Sessions(
-            agents, where, models=tuple(models), approval_timeout=approval_timeout, ring_bytes=ring_bytes
+            agents,
+            where,
+            models=tuple(models),
+            approval_timeout=approval_timeout,
+            supervisor=supervisor,
+            ring_bytes=ring_bytes,
         )
         self.access = Access(self.token, authenticate=authenticate, hosts=hosts, origins=origins)
         self.connections = Connections(most=max_connections, request_seconds=request_seconds)
@@ -231,6 +238,7 @@ async def serve(
     token: str | None = None,
     authenticate: Authenticate | None = None,
     approval_timeout: float | None = None,
+    supervisor: Supervisor | None = None,
     max_connections: int | None = None,
     grace: float = GRACE,
     started: Callable[[Server, str], object] | None = None,
@@ -249,6 +257,7 @@ async def serve(
         authenticate=authenticate,
         hosts=hosts,
         approval_timeout=approval_timeout,
+        supervisor=supervisor,
         max_connections=max_connections,
     )
     stop, hurry = asyncio.Event(), asyncio.Event()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import secrets
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -17,8 +15,9 @@ from steersman.server.follower import Follower
 from steersman.server.hub import RING_BYTES, Hub
 from steersman.server.live import LiveSession
 from steersman.server.outline import Outline, read_outline
-from steersman.server.owners import belongs_to, find_id, make_prefix
+from steersman.server.owners import belongs_to, find_id, make_id
 from steersman.server.remote import RemoteSession
+from steersman.server.supervised import Supervisor, WorkerSession, check_queues, refuse_to_open
 from steersman.server.watched_handle import WatchedHandle
 from steersman.session.opening import take_over_handle
 from steersman.session.records import SERVED
@@ -65,16 +64,19 @@ class Sessions:
         *,
         models: Sequence[str] = (),
         approval_timeout: float | None = None,
+        supervisor: Supervisor | None = None,
         ring_bytes: int = RING_BYTES,
         max_outlines: int = MAX_OUTLINES,
     ) -> None:
         self.agents = read_agents(agents)
-        self.store = store
+        self.store = store if supervisor is None else check_queues(store)
         # Those that `configure` may choose.
         self.models = models
         self.live: dict[str, LiveSession] = {}
         self.hubs: dict[str, Hub] = {}
         self.draining = False
+        # Who has the sessions run elsewhere; without one they are run here.
+        self.supervisor = supervisor
         self._ring_bytes = ring_bytes
         self._approval_timeout = approval_timeout
         self._max_outlines = max_outlines
@@ -94,8 +96,7 @@ class Sessions:
         name = next(iter(self.agents)) if agent is None else agent
         if name not in self.agents:
             raise ValueError(f"No agent named {name!r}. Agents here: {', '.join(map(repr, self.agents))}.")
-        suffix = secrets.token_hex(10) if key is None else hashlib.sha256(f"session {key}".encode()).hexdigest()[:20]
-        return await self._finish(self._open_alone(f"{make_prefix(user)}{suffix}", name))
+        return await self._finish(self._open_alone(make_id(user, key), name))
 
     async def open(self, user: str | None, id: str) -> LiveSession:
         """A session to act on; raises `SessionNotFound`, or `SessionBusy` if another program writes to it."""
@@ -119,6 +120,8 @@ class Sessions:
         store = self.store
         if not isinstance(store, SharedStore):
             return await self.open_session(id)
+        if self.supervisor is not None:
+            return self._remotes.setdefault(id, WorkerSession(id, store, self, self.supervisor))
         now, remote = asyncio.get_running_loop().time(), self._remotes.get(id)
         if id not in self.live and remote is not None and now < remote.checked_at + _FRESH:
             return remote  # it sees itself to what is not heard there
@@ -190,6 +193,7 @@ class Sessions:
 
     async def _open_alone(self, id: str, new_for: str | None = None, *, take_over: bool = False) -> LiveSession:
         """Open a session, once; one that is not there is created if there is an agent that it is `new_for`."""
+        refuse_to_open(id, self.supervisor)
         async with self._locks.setdefault(id, asyncio.Lock()):
             if (live := self.live.get(id)) is not None:
                 return live

@@ -7,14 +7,22 @@ import asyncio
 import os
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from steersman.agent.agent import Agent
+from steersman.agent.named import Agents
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
 from steersman.cli.serving.folder import add_approval_timeout, open_folder_store, open_stderr, start_served_agent
+from steersman.cli.serving.worker import add_temporal
 from steersman.cli.setup.settings import find_state_folder, get_current_folder, make_private_folder
 from steersman.server.server import Server, find_store, serve
+from steersman.server.supervised import Supervisor
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import Store
+
+if TYPE_CHECKING:
+    from steersman.durable import Client
 
 _DEFAULT_PORT = 8765
 _SHORTEST_TOKEN = 16
@@ -31,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="keep sessions here: a file, or postgresql://...; those of this folder if missing",
     )
+    add_temporal(parser)
     add_approval_timeout(parser)
 
 
@@ -41,22 +50,47 @@ async def run(options: Options) -> int:
     store = _open_store(options, arguments.store)
     # A store that cannot be used is told at once, and not with the first request.
     await asyncio.to_thread(store.list)
+    if arguments.temporal is not None:
+        async with _open_supervisor(store, arguments) as supervisor:
+            return await _serve(arguments, _refuse_to_run, store, supervisor)
     async with open_stderr(options) as stderr, start_served_agent(options, stderr) as started:
-        try:
-            await serve(
-                started.agent,
-                store=store,
-                host=arguments.host,
-                port=arguments.port,
-                token=load_token(find_state_folder() / "server-token"),
-                approval_timeout=arguments.approval_timeout,
-                started=_show_url,
-            )
-        except OSError as error:
-            raise UserError(
-                f"Cannot listen on {arguments.host}:{arguments.port}: {error.strerror}. Choose another one with --port."
-            ) from error
+        return await _serve(arguments, started.agent, store)
+
+
+async def _serve(
+    arguments: argparse.Namespace, agents: Agents, store: Store, supervisor: Supervisor | None = None
+) -> int:
+    try:
+        await serve(
+            agents,
+            store=store,
+            host=arguments.host,
+            port=arguments.port,
+            token=load_token(find_state_folder() / "server-token"),
+            approval_timeout=arguments.approval_timeout,
+            supervisor=supervisor,
+            started=_show_url,
+        )
+    except OSError as error:
+        raise UserError(
+            f"Cannot listen on {arguments.host}:{arguments.port}: {error.strerror}. Choose another one with --port."
+        ) from error
     return 0
+
+
+def _open_supervisor(store: Store, arguments: argparse.Namespace) -> Client:
+    """The client of the workers that run the sessions of this server."""
+    from steersman.durable import Client
+
+    try:
+        return Client(store, arguments.temporal, task_queue=arguments.task_queue, namespace=arguments.namespace)
+    except TypeError as error:
+        raise UserError(f"--temporal needs --store postgresql://...: {error}") from error
+
+
+def _refuse_to_run() -> Agent[Any]:
+    """The agent of a server whose sessions workers run."""
+    raise AssertionError("A server with --temporal makes no agent.")
 
 
 def load_token(path: Path) -> str:

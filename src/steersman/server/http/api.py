@@ -16,10 +16,12 @@ from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
 from steersman.server.hub import Hub
 from steersman.server.live import LiveSession
+from steersman.server.owners import make_id
 from steersman.server.position import Position, parse_position
 from steersman.server.receipts import Receipt
 from steersman.server.remote import RemoteSession
 from steersman.server.sessions import Listed, Sessions
+from steersman.server.supervised import WorkerSession, create_for_worker
 from steersman.server.tree_view import read_tree
 from steersman.server.watch import Watch
 from steersman.session.stores.store import SessionError, SessionNotFound
@@ -53,6 +55,11 @@ class Api:
         """Create a session."""
         body = await read_body(request, bodies.NewSession)
         self._check_not_draining()
+        if self.sessions.supervisor is not None:
+            # Workers may have other agents: one that lacks an agent says so.
+            id, agent = make_id(current_user.get(), _read_key(request)), body.agent or next(iter(self.sessions.agents))
+            await asyncio.to_thread(create_for_worker, self.sessions.store, id, agent, body.title or "")
+            return reply({"id": id, "agent": agent}, 201)
         live = await self.sessions.create(current_user.get(), body.agent, key=_read_key(request))
         if body.title:
             live.session.set_title(body.title)
@@ -146,6 +153,8 @@ class Api:
     async def resume(self, request: web.Request) -> web.Response:
         """Go on after an error, an abort or a restart."""
         body = await read_body(request, bodies.Resume)
+        if self.sessions.supervisor is not None and isinstance(found := await self._find(request), WorkerSession):
+            return _accept(await found.resume(key=_read_key(request)))
         live, key = await self._open(request, take_over=body.take_over), _read_key(request)
         return _accept(await live.resume(key=key, approvals=body.approvals))
 

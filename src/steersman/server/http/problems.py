@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from steersman.server.supervised import SupervisorFailed
 from steersman.session.stores.store import (
     NewerFormat,
     SessionBusy,
@@ -40,6 +41,7 @@ _STATUS: dict[type[Exception], int] = {
     SessionDamaged: 500,
     NewerFormat: 500,
     StoreFailed: 503,
+    SupervisorFailed: 503,
     SessionError: 422,
     web.RequestPayloadError: 400,
     ValueError: 422,

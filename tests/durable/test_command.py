@@ -1,0 +1,125 @@
+"""`steersman worker` and `steersman serve --temporal` as real processes: the server starts no run, the worker does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from tests.durable.kit import Program, new_queue, running
+from tests.session.database import Database
+from tests.session.kit import records
+
+from steersman.cli.exits import UserError
+from steersman.cli.serving.worker import load_agents
+
+pytestmark = pytest.mark.real_time
+
+
+def make_url(postgres: Database) -> str:
+    """The database as a URL."""
+    host, _ = (part.partition("=")[2] for part in postgres.server.split()[:2])
+    return f"postgresql://postgres@/postgres?host={quote(host)}&options={quote(f'-csearch_path={postgres.name}')}"
+
+
+class Page:
+    """What a page does, without a browser."""
+
+    def __init__(self, client: aiohttp.ClientSession, url: str) -> None:
+        self._client = client
+        self._url, _, token = url.partition("/?token=")
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    async def post(self, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """The status and the value of an answer."""
+        sent = {**self._headers, **headers}
+        async with self._client.post(f"{self._url}{path}", json=body or {}, headers=sent) as response:
+            return response.status, await response.json(content_type=None)
+
+    async def watch(self, id: str, until: str) -> list[Any]:
+        """The events of a session, up to one of this type."""
+        found: list[Any] = []
+        async with (
+            asyncio.timeout(60),
+            self._client.get(f"{self._url}/sessions/{id}/events?after=0", headers=self._headers) as response,
+        ):
+            async for line in response.content:
+                if line.startswith(b"data:"):
+                    found.append(json.loads(line[5:]))
+                    if found[-1]["type"] == until:
+                        return found
+        raise AssertionError(f"No {until!r}: {found}")
+
+
+async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, temporal: str, tmp_path: Path) -> None:
+    """durable.md U6: prompts and steering over the API; the page follows the worker."""
+    queue, store = new_queue(), postgres.store()
+    (tmp_path / "agents_of_mine.py").write_text(
+        "from steersman import Agent\ndef clerk():\n    return Agent('scripted:echo')\n"
+    )
+    where = ("--store", make_url(postgres), "--temporal", temporal, "--task-queue", queue)
+    async with (
+        running("steersman", "worker", *where, "--agent", "agents_of_mine:clerk", home=tmp_path) as worker,
+        running("steersman", "serve", "--port", "0", *where, home=tmp_path) as server,
+        aiohttp.ClientSession() as client,
+    ):
+        await worker.wait_for("Running sessions of the task queue")
+        page = Page(client, await server.wait_for("http://"))
+        assert (await page.post("/sessions", {"agent": "nope", "title": "Mine"}))[0] == 201  # a worker may have it
+        _, made = await page.post("/sessions")
+        id = made["id"]
+        said = [await page.post(f"/sessions/{id}/prompt", {"content": "Hi."}, **{"Idempotency-Key": "k"}) for _ in "12"]
+        assert said[0] == said[1]
+        assert said[0][0] == 202
+        events = await page.watch(id, "agent_end")
+        texts = [event["message"]["content"][0]["text"] for event in events if event["type"] == "message_end"]
+        assert texts == ["Hi.", "Hi."]
+        assert (await page.post(f"/sessions/{id}/rerun"))[0] == 409
+        assert (await page.post(f"/sessions/{id}/approve", {"id": "approval_none"}))[0] == 404
+        await _stop(worker)
+        await _stop(server)
+    types = [record.type for record in records(store, id)]
+    assert (types.count("run_start"), types.count("accepted")) == (1, 1)
+
+
+async def _stop(program: Program) -> None:
+    program.process.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(program.process.wait(), 30) == 0
+
+
+UNREACHABLE = ["worker", "--store", "{db}", "--temporal", "127.0.0.1:1", "--agent", "os:getcwd"]
+NO_NAMESPACE = ["serve", "--store", "{db}", "--temporal", "{temporal}", "--namespace", "nope"]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [(UNREACHABLE, "Temporal cannot be reached at '127.0.0.1:1'"), (NO_NAMESPACE, "Temporal has no namespace 'nope'")],
+)
+async def test_what_cannot_work_is_told_at_once(
+    postgres: Database, temporal: str, tmp_path: Path, command: list[str], said: str
+) -> None:
+    words = [word.format(db=make_url(postgres), temporal=temporal) for word in command]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "steersman", *words, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, said in errors.decode()) == (1, True), errors
+
+
+def test_an_agent_that_cannot_be_loaded_is_told() -> None:
+    for place, said in (
+        ("os", "--agent is MODULE:NAME, got 'os'"),
+        ("nope_:a", "No module named 'nope_'"),
+        ("os:nope", "has no attribute 'nope'"),
+        ("os:sep", "is no Agent and no function that makes one"),
+    ):
+        with pytest.raises(UserError, match=re.escape(said)):
+            load_agents([place])
+    assert list(load_agents(["os:getcwd", "os:getpid"])) == ["default", "getcwd", "getpid"]
