@@ -293,3 +293,27 @@ async def test_a_watcher_gets_the_beginning_of_an_answer_in_which_the_ring_begin
                 screen.show(event)
     assert screen.text == "One two three four "
     handle.close()
+
+
+async def test_nothing_of_a_run_is_shown_once_its_session_was_taken_over(tmp_path: Path) -> None:
+    """durable.md U3: it is cancelled, and what it still does is not in the log of the new owner."""
+    gate = Gate()
+    store = SqliteStore(tmp_path / "s.db")
+    async with open_live(make_agent(answer(call("wait")), tools=[gate.make_tool()]), store) as live:
+        await live.prompt(user_message("Go."))
+        await gate.reached.wait()
+        await live.session.save()
+        with Watch(live.hub) as watch:
+            while watch.position < live.hub.position or live.hub.last_record < live.session.recorder.journal.seq:  # pyright: ignore[reportOptionalMemberAccess]  # it is open for writing
+                await watch.read()
+        before = live.hub.position
+        owner = await asyncio.to_thread(store.take_over, live.session.id)
+        await live.wait_until_idle()
+        assert live.session.taken is not None
+        assert live.hub.position == before
+        first = owner.last_seq + 1
+        owner.append([Record(f"r{seq}", None, seq, "note", 0.0, {}) for seq in range(first, first + 9)])
+        await live.hub.refresh()
+        shown = [item.position for item in live.hub.ring if item.position > before]
+        assert shown == [Position(seq) for seq in range(first, first + 9)]
+        owner.close()
