@@ -77,7 +77,7 @@ async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, tem
         id = made["id"]
         said = [await page.post(f"/sessions/{id}/prompt", {"content": "Hi."}, **{"Idempotency-Key": "k"}) for _ in "12"]
         assert said[0] == said[1]
-        assert said[0][0] == 202
+        assert said[0][0] == 202, said
         events = await page.watch(id, "agent_end")
         texts = [event["message"]["content"][0]["text"] for event in events if event["type"] == "message_end"]
         assert texts == ["Hi.", "Hi."]

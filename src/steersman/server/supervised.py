@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from steersman.server.live import Approvals
 from steersman.server.receipts import Receipt, make_receipt
 from steersman.server.remote import Home, RemoteSession
 from steersman.session.records import SERVED
 from steersman.session.session import Session
 from steersman.session.session_queue import Queued, SessionQueue
-from steersman.session.stores.store import SessionBusy, SessionExists, SharedStore, Store
+from steersman.session.stores.store import SessionBusy, SessionExists, SharedStore, Store, make_busy_error
 from steersman.types.errors import AgentBusy, SteersmanError
+from steersman.types.messages import AgentMessage
 
 
 class Supervisor(Protocol):
@@ -44,6 +46,18 @@ class WorkerSession(RemoteSession):
     def __init__(self, id: str, store: SharedStore, home: Home, supervisor: Supervisor) -> None:
         super().__init__(id, store, home)
         self._supervisor = supervisor
+
+    async def prompt(self, message: AgentMessage, *, key: str | None = None, approvals: Approvals = "wait") -> Receipt:
+        """Have a run started with a message; raises `AgentBusy` while one goes on."""
+        outline = await self._read_outline()
+        if await self._is_known(key, outline):
+            await self._ask(lambda: self._supervisor.wake(self.id))  # it may have been away when this was first said
+            return make_receipt(self.id, key)
+        if approvals == "deny":
+            raise make_busy_error(self.id)  # what is queued cannot say how questions are answered
+        if outline.in_run and await self.is_running():
+            raise AgentBusy("A run is going on in this session. Use steer or follow_up, or wait until it has ended.")
+        return await self.steer(message, key=key)
 
     async def resume(self, *, key: str | None = None) -> Receipt:
         """Go on after an error or an abort; raises `AgentBusy` while a run goes on."""
