@@ -13,6 +13,9 @@ from tests.durable.workflow_agent.stage import Stage
 
 OpenStage = Callable[[], AbstractAsyncContextManager[Stage]]
 
+LATE_CANCEL = pytest.mark.filterwarnings("ignore:Cannot find activity to cancel:UserWarning")
+"""Temporal's worker warns about a cancel that comes when the activity has just ended."""
+
 
 @pytest.fixture
 def open_stage(temporal: str) -> Iterator[OpenStage]:

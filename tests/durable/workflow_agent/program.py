@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from temporalio.client import Client
-from tests.durable.workflow_agent.stage import Stage
+from tests.durable.workflow_agent.stage import HEARTBEAT, Stage
 
 
 async def main(address: str, queue: str, folder: str) -> None:
     """Work until it is killed."""
     stage = Stage(await Client.connect(address), Path(folder))
     stage.queue = queue
-    async with stage.work():
+    async with stage.work(heartbeat=HEARTBEAT):
         await asyncio.Event().wait()
 
 

@@ -12,10 +12,10 @@ import secrets
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
@@ -23,13 +23,16 @@ from temporalio.workflow import ActivityConfig
 
 from steersman import Agent, tool
 from steersman.durable.workflow_agent import AgentInput, AgentPlugin, AgentResult, AgentWorkflow
-from steersman.session import Session, SqliteStore
+from steersman.session import Session, SqliteStore, Store
 from steersman.testing import ScriptedModel, call
 from steersman.types.model import Request
 
+T = TypeVar("T")
+
 ROOT = Path(__file__).parents[3]
 TURNS = 6
-HEARTBEAT = 1.0
+HEARTBEAT = 2.0
+"""Seconds after which the work of a killed program is given to another worker."""
 
 
 def make_agent(socket: Path, turns: int = TURNS, **options: Any) -> Agent[Any]:
@@ -63,7 +66,13 @@ async def announce(socket: Path, what: str) -> None:
         writer.write(f"{os.getpid()} {what}\n".encode())
         await reader.readline()
     finally:
-        writer.close()
+        await _close(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 class Stage:
@@ -72,7 +81,7 @@ class Stage:
     def __init__(self, client: Client, folder: Path) -> None:
         self.client = client
         self.queue = f"queue-{secrets.token_hex(6)}"
-        self.store = SqliteStore(folder / "sessions.db")
+        self.store: Store = SqliteStore(folder / "sessions.db")
         self.socket = folder / "steps"
         self.held: set[str] = set()
         self.steps: list[str] = []
@@ -97,8 +106,9 @@ class Stage:
             await asyncio.wait((leaving, gone), return_when=asyncio.FIRST_COMPLETED)
             for task in (leaving, gone):
                 task.cancel()
+            await asyncio.wait((leaving, gone))
         writer.write(b"go\n")
-        writer.close()
+        await _close(writer)
 
     async def wait_for(self, step: str) -> int:
         """Wait until a step is under way; returns the number of its process."""
@@ -111,12 +121,20 @@ class Stage:
         self.held.discard(step)
         self._leave.setdefault(step, asyncio.Event()).set()
 
+    def forget(self) -> None:
+        """Begin anew: no step was seen."""
+        for known in (self.steps, self._arrived, self._leave, self._pids):
+            known.clear()
+
     @asynccontextmanager
-    async def work(self, agent: Agent[Any] | None = None, **options: Any) -> AsyncGenerator[None]:
-        """A worker in this process."""
+    async def work(
+        self, agent: Agent[Any] | None = None, *, heartbeat: float = 60, **options: Any
+    ) -> AsyncGenerator[None]:
+        """A worker in this process; another one takes over `heartbeat` seconds after its death."""
         agents = {"actor": agent or make_agent(self.socket)}
-        options = {"graceful_shutdown_timeout": timedelta(0), "max_heartbeat_throttle_interval": _BEAT, **options}
-        plugin = AgentPlugin(agents, self.store, model=_OFTEN, tools={"*": _OFTEN}, session=_OFTEN)
+        options = {"graceful_shutdown_timeout": timedelta(0), **options}
+        beats = ActivityConfig(heartbeat_timeout=timedelta(seconds=heartbeat))
+        plugin = AgentPlugin(agents, self.store, model=beats, tools={"*": beats}, session=beats)
         async with Worker(self.client, task_queue=self.queue, plugins=[plugin], **options):
             yield
 
@@ -126,7 +144,7 @@ class Stage:
         id = f"run-{secrets.token_hex(6)}"
         return await self.client.start_workflow(AgentWorkflow.run, start, id=id, task_queue=self.queue)
 
-    async def finish(self, handle: WorkflowHandle[Any, AgentResult]) -> AgentResult:
+    async def finish(self, handle: WorkflowHandle[Any, T]) -> T:
         """Wait for the result."""
         async with asyncio.timeout(60):
             return await handle.result()
@@ -138,10 +156,6 @@ class Stage:
             return [f"{message.role}: {getattr(message, 'text', '')}" for message in session.messages]
         finally:
             session.close()
-
-
-_BEAT = timedelta(seconds=HEARTBEAT / 2)
-_OFTEN = ActivityConfig(heartbeat_timeout=timedelta(seconds=HEARTBEAT))
 
 
 @contextmanager

@@ -11,14 +11,14 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
-from tests.durable.workflow_agent.conftest import OpenStage
+from tests.durable.workflow_agent.conftest import LATE_CANCEL, OpenStage
 from tests.durable.workflow_agent.stage import TURNS, expect, make_agent, start_program
 
 from steersman import Stop, tool
 from steersman.context.repair import UNKNOWN
 from steersman.session import Session
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, LATE_CANCEL]
 
 
 async def test_a_run_of_many_turns_has_few_events_a_turn_and_the_same_bytes(open_stage: OpenStage) -> None:

@@ -153,15 +153,15 @@ class WorkflowAgent:
             _resume_counts(run, carried)
         if self._is_aborted:
             self._agent.abort()
-        result: RunResult[Any] | None = None
         try:
             result = await stream
-        finally:
-            if result is None or result.detail != FULL:
-                await asyncio.shield(self._end(run, result))
-        assert result is not None
+        except asyncio.CancelledError:
+            # Not in a `finally`: a workflow that is dropped from memory must not wait for anything.
+            await asyncio.shield(self._end(run, None))
+            raise
         if result.detail == FULL:
             return AgentResult(self._place.session_id, "stopped", FULL, carried=self._carry(run))
+        await self._end(run, result)
         usage = to_json_value(run.usage)
         output = None if result.end_reason != "done" else to_json_value(result.output)
         return AgentResult(
