@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -74,8 +74,15 @@ def _make_deltas(at: int, block: object) -> list[StreamEvent]:
 class Follower:
     """Shows a hub what happens to its session elsewhere; `end` is called when the process that ran it is gone."""
 
-    def __init__(self, hub: Hub, store: FollowedStore, end: Callable[[Hub], None]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        store: FollowedStore,
+        end: Callable[[Hub], None],
+        start_task: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
         self._hub = hub
+        self._start_task = start_task
         self._store = store
         self._end = end
         # Whether a process was seen that writes the session.
@@ -83,7 +90,7 @@ class Follower:
         self._loop = asyncio.get_running_loop()
         self._following: Following | None = None
         self._heard: deque[bytes | None] = deque()
-        self._task: asyncio.Task[None] | None = None
+        self._is_showing = False
         self._closed = False
         # The answers whose beginnings are known, by the ids of their runs, and the last event that was told.
         self._answers: dict[str, Answer] = {}
@@ -112,8 +119,9 @@ class Follower:
         if self._closed or (data is None and self._heard and self._heard[-1] is None):
             return
         self._heard.append(data)
-        if self._task is None:
-            self._task = self._loop.create_task(self._show_all())
+        if not self._is_showing:
+            self._is_showing = True
+            self._start_task(self._show_all())
 
     async def _show_all(self) -> None:
         try:
@@ -129,7 +137,7 @@ class Follower:
                 except SessionError as error:
                     _log.error("The events of %r could not be read: %s", self._hub.session_id, error)
         finally:
-            self._task = None
+            self._is_showing = False
 
     async def _check_writer(self) -> None:
         """Find out whether the process is gone that ran the session."""

@@ -84,6 +84,7 @@ class Sessions:
         # Held while a session is opened, closed or deleted; a lock is there as long as it is used.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._background: set[asyncio.Task[None]] = set()
         self._remotes: dict[str, RemoteSession] = {}
 
     # Opening
@@ -141,8 +142,8 @@ class Sessions:
     def start_task(self, work: Coroutine[Any, Any, None], /) -> None:
         """Do something that goes on by itself until the server stops."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def open_named(self, user: str | None, name: str, agent: str | None = None) -> LiveSession:
         """The session that a client calls by a name of its own; a new one, of the first agent, if there is none."""
@@ -169,7 +170,7 @@ class Sessions:
         """Let a hub see what happens to its session in other processes, if the store can tell."""
         if hub.follower is not None or not isinstance(self.store, FollowedStore):
             return
-        follower = Follower(hub, self.store, self._end_watches)
+        follower = Follower(hub, self.store, self._end_watches, self.start_task)
         hub.follower = follower
         try:
             await follower.open()
@@ -361,8 +362,7 @@ class Sessions:
         for id, remote in list(self._remotes.items()):
             was_used, remote.is_used = remote.is_used, False
             if not was_used and only is None:
-                del self._remotes[id]
-                await remote.close()
+                await self._remotes.pop(id).close()
 
     async def drain(self, grace: float) -> None:
         """Start no more runs, give those that go on some seconds, then cut them: they can be resumed."""
@@ -387,11 +387,11 @@ class Sessions:
             hub.close()
         self.live.clear()
         self.hubs.clear()
-        for task in list(self._tasks):
+        for task in list(self._background):
             task.cancel()
-        remotes, self._remotes = self._remotes, {}
-        for remote in remotes.values():
-            await remote.close()
+            await asyncio.wait([task])
+        for id in list(self._remotes):
+            await self._remotes.pop(id).close()
 
     def _forget(self, id: str) -> None:
         self.live.pop(id, None)
