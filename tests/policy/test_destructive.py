@@ -20,6 +20,7 @@ REMOTE, CHANGES = "replaces commits of the remote repository", "discards changes
         ("ls | xargs rm -rf", [FOLDERS]),
         ("for f in *; do rm -rf $f; done", [FOLDERS]),
         ("rm x", [FILES]),
+        ("echo 'rm -rf x' | sh", [FOLDERS]),
         ("find . -delete", [FOLDERS]),
         ("find . -exec rm {} +", [FILES]),
         ("git push --force", [REMOTE]),

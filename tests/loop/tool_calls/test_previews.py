@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
-from steersman import Agent, Approval, ToolCall
+from steersman import Agent, Approval, ToolCall, ToolError, tool
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin import builtin_tools
 from steersman.types.events import ApprovalRequested
 
 EDIT = [{"old": "two", "new": "2"}]
 WRONG = [{"old": "nowhere", "new": "x"}]
+
+
+def _agree(_: ToolCall) -> bool:
+    return True
 
 
 async def run(folder: Path, *answers: object, policy: Approval | None = None) -> tuple[list[str], list[str], list[str]]:
@@ -60,12 +65,57 @@ async def test_what_an_earlier_call_of_the_answer_may_still_change_is_asked_abou
     assert (tmp_path / "a.txt").read_text() == "2\n"
 
 
+async def test_what_a_call_beside_it_is_about_to_change_is_asked_about(tmp_path: Path) -> None:
+    """The preview fails now; whether the call will is not known."""
+    asked, made = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def make() -> str:
+        """Make the file."""
+        await asked.wait()
+        (tmp_path / "a.txt").write_text("two\n")
+        made.set()
+        return "made"
+
+    async def approve(_: ToolCall) -> bool:
+        asked.set()
+        await made.wait()
+        return True
+
+    script = ScriptedModel(answer(call("make"), call("edit", path="a.txt", edits=EDIT)), "Done.")
+    tools = [make, *builtin_tools(tmp_path)]
+    agent = Agent(script.model, tools=tools, approval=Approval(allow=["make"]), approve=approve)
+    await asyncio.wait_for(agent.run("Go."), 20)
+    assert (tmp_path / "a.txt").read_text() == "2\n"
+
+
+async def test_a_tool_whose_preview_fails_is_not_run() -> None:
+    """What was not asked about must not run, also if it would succeed by now."""
+    ran: list[str] = []
+
+    def preview(arguments: dict[str, object], _: object) -> str:
+        raise ToolError(f"There is no {arguments['target']}.")
+
+    @tool(preview=preview)
+    def deploy(target: str) -> str:
+        """Deploy."""
+        ran.append(target)
+        return "deployed"
+
+    script = ScriptedModel(answer(call("deploy", target="moon")), "Done.")
+    agent = Agent(script.model, tools=[deploy], approval=Approval(), approve=_agree)
+    result = await agent.run("Go.")
+    assert (ran, [message.text for message in result.tool_results]) == ([], ["There is no moon."])
+
+
 async def test_no_content_that_needs_approval_to_be_read_is_told_before_the_answer(tmp_path: Path) -> None:
     """The text of a failure may quote the file: rules of `ask` and `deny` count, also through a link."""
     (tmp_path / "secret").mkdir()
-    (tmp_path / "secret" / "key").write_text("nowherever: 12345\n")
+    (tmp_path / "secret" / "key").write_text("password = 2 or 12345\n")
     (tmp_path / "link").symlink_to("secret/key")
-    calls = answer(call("edit", path="link", edits=WRONG))
+    calls = answer(call("edit", path="link", edits=[{"old": "password = 1 or 12", "new": "x"}]))
+    _, _, results = await run(tmp_path, calls)
+    assert "12345" in results[0]  # where reading needs no approval, the hint helps
     asked, _, results = await run(tmp_path, calls, policy=Approval(ask=["read(secret/**)"], workspace=tmp_path))
     assert asked == ["edit"]
     asked, _, results = await run(tmp_path, calls, policy=Approval(deny=["read(secret/**)"], workspace=tmp_path))
@@ -89,8 +139,6 @@ async def test_where_all_reading_needs_approval_or_there_is_no_reading_a_failure
 
 
 async def test_a_preview_that_breaks_is_none(tmp_path: Path) -> None:
-    from steersman import tool
-
     def preview(arguments: dict[str, object], _: object) -> str:
         raise RuntimeError("broken")
 
@@ -99,12 +147,9 @@ async def test_a_preview_that_breaks_is_none(tmp_path: Path) -> None:
         """Deploy."""
         return f"deployed {target}"
 
-    def approve(_: ToolCall) -> bool:
-        return True
-
     previews: list[str] = []
     script = ScriptedModel(answer(call("deploy", target="live")), "Done.")
-    agent = Agent(script.model, tools=[deploy], approval=Approval(), approve=approve)
+    agent = Agent(script.model, tools=[deploy], approval=Approval(), approve=_agree)
     async for event in agent.prompt("Go."):
         if isinstance(event, ApprovalRequested):
             previews.append(event.preview)

@@ -19,6 +19,7 @@ def tools(tmp_path: Path) -> dict[str, Tool]:
     (tmp_path / "crlf.txt").write_bytes(b"one\r\ntwo\r\n")
     (tmp_path / "binary").write_bytes(bytes(range(256)))
     (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text("a\n")
     return {tool.name: tool for tool in builtin_tools(tmp_path)}
 
 
@@ -67,6 +68,7 @@ def _native(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
         ("write", {"path": "/etc/passwd", "content": ""}, "outside the workspace"),
         ("write", {"path": ".git/config", "content": ""}, "protected"),
         ("write", {"path": "new/", "content": ""}, "names a folder"),
+        ("edit", {"path": ".git/config", "edits": edits(("a", "b"))}, "protected"),
     ],
 )
 def test_what_cannot_succeed_fails_in_the_preview(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast, get_args
 from steersman.agent.agent import Agent
 from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.chat.tree import render_tree
+from steersman.cli.chat.window_use import render_window_use
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
 from steersman.cli.sessions.entry_names import find_entry
 from steersman.cli.sessions.saved import CONFIGURED
@@ -36,7 +37,9 @@ KEYS: Mapping[str, str] = {
     "Ctrl-O": "show all output of the last tool call; again: of all calls of the run",
     "Ctrl-R, ↑ ↓": "earlier input",
     "Shift+Tab": "change the mode: ask, accept-edits, plan",
-    "Tab": "complete a command, a model or a path; @ completes paths as you type",
+    "Tab": "complete a command, a model or a path",
+    "@path": "attach a file; it is completed as you type, by any letters of its path",
+    "!command": "run a command yourself; the model reads its output",
     "Ctrl-D": "quit",
 }
 
@@ -293,6 +296,10 @@ def describe_usage_so_far(usage: Usage) -> str:
     return f"This chat: {least}{', '.join(parts)}; {money}."
 
 
+def _show_context(chat: Chat, _: str) -> None:
+    chat.say("notice", "\n".join(render_window_use(chat.conversation.agent, chat.conversation.filled)))
+
+
 def _quit(chat: Chat, _: str) -> None:
     chat.leave()
 
@@ -304,6 +311,7 @@ COMMANDS: Mapping[str, Command] = {
     "mode": Command("what needs approval: ask, accept-edits, plan or bypass", _change_mode, "[MODE]"),
     "tools": Command("list the tools, and which need approval", _list_tools),
     "cost": Command("tokens and cost of this chat", _show_cost),
+    "context": Command("what fills the context window of the model", _show_context),
     "compact": Command("compact the conversation", _compact, only_when_idle=True),
     "tree": Command("show the branches of this conversation, with IDs", _show_tree),
     "branch": Command("continue from an earlier point in a new branch", _branch, "ID [PROMPT]", only_when_idle=True),

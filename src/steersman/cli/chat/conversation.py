@@ -6,15 +6,17 @@ It uses only the public methods of `Agent`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
 
 from steersman.agent.agent import Agent
+from steersman.cli.chat.drafts import Attachment, build_message, get_typed_text
 from steersman.cli.exits import describe_error
+from steersman.cli.terminal.numbers import count_input_tokens
 from steersman.events.stream import EventStream
 from steersman.policy.approval import Mode
 from steersman.types.events import AgentEvent, MessageStart, TurnStart
-from steersman.types.messages import AgentMessage, UserMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
@@ -64,6 +66,8 @@ class Conversation:
         self._view = view
         self._run: asyncio.Task[None] | None = None
         self._turn = 0
+        self._notes: list[UserMessage] = []
+        self.filled: int | None = None
 
     @property
     def running(self) -> bool:
@@ -91,23 +95,24 @@ class Conversation:
         """Queued texts that the model has not received yet, each with its kind."""
         queued = self.agent.queued
         named = (("steering", queued.steering), ("then", queued.follow_up))
-        return [(name, message.text) for name, messages in named for message in messages]
+        return [(name, get_typed_text(message)) for name, messages in named for message in messages]
 
     # Input
 
-    def send(self, text: str) -> None:
+    def send(self, text: str, attached: Sequence[Attachment] = ()) -> None:
         """Steers the current run, or starts one."""
-        if self.running:
-            self._queue(self.agent.steer, text)
-        else:
-            self.begin(lambda: self.agent.prompt(text))
+        self._send(self.agent.steer, text, attached)
 
-    def follow_up(self, text: str) -> None:
+    def follow_up(self, text: str, attached: Sequence[Attachment] = ()) -> None:
         """Queues a text for the end of the current run, or starts one."""
+        self._send(self.agent.follow_up, text, attached)
+
+    def add_note(self, message: UserMessage) -> None:
+        """Lets the model read a message: the current run now, or else with the next prompt."""
         if self.running:
-            self._queue(self.agent.follow_up, text)
+            self._queue(self.agent.steer, message)
         else:
-            self.begin(lambda: self.agent.prompt(text))
+            self._notes.append(message)
 
     def interrupt(self) -> None:
         """Aborts the current run, if any."""
@@ -130,12 +135,22 @@ class Conversation:
 
     # Inside
 
-    def _queue(self, add: Callable[[str], object], text: str) -> None:
+    def _send(self, add: Callable[[Any], object], text: str, attached: Sequence[Attachment]) -> None:
+        for item in attached:
+            self._view.say("notice", item.about)
+        message = build_message(text, attached)
+        if self.running:
+            self._queue(add, message)
+            return
+        notes, self._notes = self._notes, []
+        self.begin(lambda: self.agent.prompt([*notes, message] if notes else message))
+
+    def _queue(self, add: Callable[[Any], object], message: str | UserMessage) -> None:
         try:
-            add(text)
+            add(message)
         except Exception as error:  # noqa: BLE001  # the session may be closed by now: the text goes back to the input
             self._view.say("error", describe_error(error))
-            self._view.put_back(text)
+            self._view.put_back(message if isinstance(message, str) else get_typed_text(message))
         self._view.refresh()
 
     async def _follow(self, stream: EventStream) -> None:
@@ -156,6 +171,7 @@ class Conversation:
         if result is not None:
             self.last = result
             self.usage += result.usage
+            self.filled = _count_context(result) or self.filled
         self._return_undelivered(result)
         self._view.refresh()
 
@@ -166,7 +182,7 @@ class Conversation:
         elif type(event) is MessageStart and self._turn == 0:
             message = event.message
             if isinstance(message, UserMessage) and not message.synthetic and message.text.strip():
-                self._view.say("user", truncate_lines(message.text))
+                self._view.say("user", truncate_lines(get_typed_text(message)))
 
     def _return_undelivered(self, result: RunResult | None) -> None:
         """Queued texts start the next run after a good end; otherwise they return to the input."""
@@ -215,4 +231,11 @@ def truncate_lines(text: str) -> str:
 
 def extract_texts(messages: Iterable[AgentMessage]) -> list[str]:
     """Returns the texts of messages, without empty ones."""
-    return [message.text for message in messages if message.text]
+    return [text for message in messages if (text := get_typed_text(message))]
+
+
+def _count_context(result: RunResult) -> int | None:
+    """How many tokens the last answer had in its context, with itself, by the provider's count."""
+    usages = (at.usage for at in reversed(result.messages) if isinstance(at, AssistantMessage) and at.usage.input)
+    usage = next(usages, None)
+    return None if usage is None else count_input_tokens(usage) + (usage.output or 0)

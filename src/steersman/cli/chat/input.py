@@ -18,6 +18,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from steersman.cli.chat.commands import ALIASES, COMMANDS, list_modes, list_thinking_levels
+from steersman.cli.chat.file_search import FileIndex
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import ApprovalAnswer
@@ -36,6 +37,7 @@ def build_key_bindings(screen: Screen) -> KeyBindings:
     """Builds the key bindings, on top of prompt_toolkit's own."""
     keys = KeyBindings()
     _bind_input(keys, screen)
+    _bind_text(keys, screen)
     _bind_stopping(keys, screen)
     _bind_answer(keys, screen)
 
@@ -66,7 +68,10 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
 
     def send(*, later: bool) -> None:
         text = screen.input.text
-        screen.input.reset(append_to_history=bool(text.strip()))
+        screen.input.reset()
+        if text.strip():
+            # With what was pasted: a placeholder means nothing in a later chat.
+            screen.input.history.append_string(screen.pastes.expand(text))
         screen.submit(text, later=later)
 
     @keys.add("enter", filter=typing)
@@ -95,18 +100,28 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
     def _(_: KeyPressEvent) -> None:
         screen.input.newline(copy_margin=False)
 
+
+def _bind_text(keys: KeyBindings, screen: Screen) -> None:
+    """Binds letters and pastes."""
+    typing = has_focus(screen.input)
+
     @keys.add(Keys.Any, filter=typing)
-    @keys.add(Keys.BracketedPaste, filter=typing)
     def _(event: KeyPressEvent) -> None:
         # Control characters become visible symbols, so the user sees what is sent.
         screen.note_typing()
         screen.input.insert_text(sanitize(event.data.replace("\r\n", "\n").replace("\r", "\n")) * event.arg)
 
+    @keys.add(Keys.BracketedPaste, filter=typing)
+    def _(event: KeyPressEvent) -> None:
+        screen.note_typing()
+        text = sanitize(event.data.replace("\r\n", "\n").replace("\r", "\n"))
+        screen.input.insert_text(screen.pastes.shorten(text))
+
 
 def _bind_stopping(keys: KeyBindings, screen: Screen) -> None:
     """Binds interrupting and leaving."""
     typing = has_focus(screen.input)
-    running = Condition(lambda: screen.conversation.running or screen.preparing)
+    running = Condition(lambda: screen.busy)
     empty = Condition(lambda: not screen.input.text)
 
     @keys.add("escape", filter=typing & running & ~has_completions)
@@ -167,6 +182,7 @@ _TAIL = 1 << 20
 _OPEN = os.O_NONBLOCK | os.O_CLOEXEC
 
 
+MAX_FOUND = 30
 MAX_COMPLETIONS = 200
 """The most completions offered at once."""
 
@@ -213,7 +229,9 @@ class Suggestion:
     note: str = ""
 
 
-def suggest(before: str, workspace: Path, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
+def suggest(
+    before: str, workspace: Path, models: Callable[[], Iterable[str]], files: FileIndex | None = None
+) -> Iterator[Suggestion]:
     """Suggests completions for the text before the cursor."""
     if before.startswith("/") and "\n" not in before:
         word, space, rest = before[1:].partition(" ")
@@ -223,7 +241,10 @@ def suggest(before: str, workspace: Path, models: Callable[[], Iterable[str]]) -
         yield from _suggest_arguments(ALIASES.get(word, word), rest.lstrip(), models)
         if space and word in ("model", "thinking", "mode"):
             return
-    yield from suggest_paths(_take_last_word(before), workspace)
+    word = _take_last_word(before)
+    yield from suggest_paths(word, workspace)
+    if files is not None and len(word) > 1 and word.startswith("@"):
+        yield from [Suggestion(path, len(word) - 1) for path in files.find(word[1:], MAX_FOUND) if _is_plain(path)]
 
 
 def list_model_names(current: Model) -> list[str]:
@@ -314,6 +335,7 @@ class ChatCompleter(Completer):
 
     def __init__(self, started: StartedAgent) -> None:
         self._started = started
+        self._files = FileIndex(started.workspace)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yields the completions."""
@@ -321,5 +343,10 @@ class ChatCompleter(Completer):
         if not (complete_event.completion_requested or before.startswith("/") or is_path_word(before)):
             return
         model = self._started.agent.config.model
-        for found in suggest(before, self._started.workspace, lambda: list_model_names(model)):
-            yield Completion(found.text, -found.length, display_meta=found.note)
+        seen: set[str] = set()
+        for found in suggest(before, self._started.workspace, lambda: list_model_names(model), self._files):
+            # A file may be found by its folder and by its letters.
+            whole = before[: len(before) - found.length] + found.text
+            if whole not in seen:
+                seen.add(whole)
+                yield Completion(found.text, -found.length, display_meta=found.note)

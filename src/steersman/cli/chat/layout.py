@@ -57,6 +57,9 @@ def render_state(conversation: Conversation, hint: str, width: int) -> str:
         parts.append(f"{_format_tokens(count_input_tokens(usage))} in {_format_tokens(usage.output or 0)} out")
     if usage.cost is not None:
         parts.append(format_money(usage.cost))
+    window = conversation.agent.config.model.context_window
+    if conversation.filled and window:
+        parts.append(f"{min(100, conversation.filled * 100 // window)}% full")
     if conversation.waiting:
         parts.append(f"{len(conversation.waiting)} queued")
     if not conversation.running:

@@ -8,6 +8,8 @@ import sys
 
 from steersman.cli.chat.commands import is_command, run_command, unescape_slash
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.drafts import attach_files
+from steersman.cli.chat.own_command import OwnCommands, describe_to_model
 from steersman.cli.chat.question import Question, discard_typed_input
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call, summarize_result
@@ -38,6 +40,7 @@ class LineChat:
         self._over: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._middle = self._gone = False
         self._breaking = CtrlC()
+        self._own_commands = OwnCommands(started.workspace)
 
     # The view of the conversation
 
@@ -176,8 +179,13 @@ class LineChat:
                 self._write("? ")
         elif is_command(line):
             await run_command(self, line)
+        elif line.startswith("!") and line[1:].strip():
+            event = await self._own_commands.run(line[1:].strip())
+            self._print("\n".join([f"  {text}" for text in summarize_result(event)]))
+            self.conversation.add_note(describe_to_model(event))
         elif line:
-            self.conversation.send(unescape_slash(line))
+            words = unescape_slash(line)
+            self.conversation.send(words, attach_files(words, self.started.workspace))
         self._show_input_mark()
 
     # Printing

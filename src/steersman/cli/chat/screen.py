@@ -15,8 +15,10 @@ from prompt_toolkit.styles import Style
 from steersman.cli.chat.commands import is_command, run_command, unescape_slash
 from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.drafts import Pastes, attach_files
 from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
 from steersman.cli.chat.layout import build_layout, render_state, render_waiting
+from steersman.cli.chat.own_command import OwnCommands, describe_to_model
 from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.render import render_markdown
@@ -72,6 +74,9 @@ class Screen:
         self._breaking = CtrlC()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparing: asyncio.Task[Any] | None = None
+        self.pastes = Pastes()
+        self._own_commands = OwnCommands(started.workspace)
+        self._own: asyncio.Task[Any] | None = None
         self.app: Application[int] = Application(
             layout=build_layout(self),
             key_bindings=build_key_bindings(self),
@@ -232,10 +237,36 @@ class Screen:
         if is_command(words):
             self.show.say("user", words)
             self._start_task(run_command(self, words))
-        elif later:
-            self.conversation.follow_up(unescape_slash(words))
-        else:
-            self.conversation.send(unescape_slash(words))
+            return
+        if words.startswith("!") and words[1:].strip():
+            self.show.say("user", words)
+            self._own = self._start_task(self._run_own_command(words[1:].strip()))
+            return
+        words = unescape_slash(words)
+        # Only what is seen in the input names files, not a long paste.
+        attached = attach_files(words, self.started.workspace)
+        send = self.conversation.follow_up if later else self.conversation.send
+        send(self.pastes.expand(words), attached)
+
+    async def _run_own_command(self, command: str) -> None:
+        """Runs a command of the user, shows its output, and lets the model read it."""
+        self._show_hint(f"Running {command} · Esc stops it")
+        try:
+            event = await self._own_commands.run(command)
+        except asyncio.CancelledError:
+            self.say("notice", "The command was stopped.")
+            return
+        finally:
+            self._own = None
+            self._show_hint("")
+        self.show.show_event(event)
+        self.conversation.add_note(describe_to_model(event))
+        self.refresh()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to interrupt."""
+        return self.conversation.running or self.preparing or self._own is not None
 
     def expand(self) -> None:
         """Shows the whole output of the last tool call, then of all calls of the run."""
@@ -248,6 +279,8 @@ class Screen:
 
     def interrupt(self) -> None:
         """Aborts the run and the loading of a model; answers an open question with no."""
+        if self._own is not None:
+            self._own.cancel()
         if self.preparing:
             self._stop_preparing()
             self.say("notice", f"The model stays {sanitize_line(self.conversation.agent.config.model.name)}.")
@@ -259,7 +292,7 @@ class Screen:
         """Handles Ctrl-C: aborts the run or clears the line; a second one leaves."""
         if self._breaking.is_repeated():
             self.leave(self._breaking.code)
-        elif self.conversation.running or self.preparing:
+        elif self.busy:
             self._breaking.press(INTERRUPTED if self.conversation.running else DONE)
             self.interrupt()
         elif self.input.text:
@@ -329,10 +362,11 @@ class Screen:
     def _clear_hint(self) -> None:
         self.hint = ""
 
-    def _start_task(self, work: Any) -> None:
+    def _start_task(self, work: Any) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def run(self) -> int:
         """Shows the chat until the user leaves; returns the exit code."""
@@ -343,6 +377,9 @@ class Screen:
             return HUNG_UP
         finally:
             ticking.cancel()
+            if self._own is not None:
+                self._own.cancel()
+                await asyncio.wait([self._own])
             self.conversation.interrupt()
             await self.conversation.wait_until_idle()
             self.output.write_raw("".join(self._printed) + self.show.take_finished(self.output.get_size().columns))

@@ -27,6 +27,7 @@ from steersman.cli.render.notes import describe_end, describe_event, describe_fa
 from steersman.cli.render.whole_output import read_whole_output
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.types.content import TextContent
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,
@@ -321,7 +322,10 @@ class RunDisplay:
             self._answer.begin()
         elif isinstance(event.message, UserMessage) and self._turn > 0 and event.message.text.strip():
             # The prompt itself is shown by the caller; these messages arrived during the run.
-            self.say("notice" if event.message.synthetic else "user", event.message.text)
+            first = event.message.content[0]
+            # What is attached comes after what was typed, and is not shown again.
+            typed = first.text if isinstance(first, TextContent) else event.message.text
+            self.say("notice" if event.message.synthetic else "user", typed)
 
     def _on_message_update(self, event: MessageUpdate) -> None:
         if type(event.delta) is not Reset and self._waiting:

@@ -1,0 +1,124 @@
+"""What is typed, on its way to the model: long pastes as placeholders, and the content of files named with `@`."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from steersman.agent.images import read_image
+from steersman.cli.terminal.numbers import format_count
+from steersman.types.content import Content, TextContent
+from steersman.types.messages import AgentMessage, UserMessage
+
+MAX_PASTE_LINES, MAX_PASTE_LENGTH = 20, 4_000
+"""A paste that is longer becomes a placeholder until it is sent."""
+
+MAX_FILE_BYTES = 100_000
+"""The most of a file that is attached."""
+
+_MAX_IMAGE_BYTES = 5_000_000
+_MAX_FILES = 20
+_NAMED = re.compile(r"(?<!\S)@([^\s@]+)")
+
+
+class Pastes:
+    """The long pastes of a chat, by their placeholders."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def shorten(self, text: str) -> str:
+        """Returns what to show for a paste: itself, or a placeholder for a long one."""
+        lines = text.count("\n") + 1
+        if lines <= MAX_PASTE_LINES and len(text) <= MAX_PASTE_LENGTH:
+            return text
+        size = format_count(lines, "line") if lines > 1 else format_count(len(text), "character")
+        mark = f"[pasted #{len(self._texts) + 1}: {size}]"
+        self._texts[mark] = text
+        return mark
+
+    def expand(self, text: str) -> str:
+        """Returns a text with its placeholders replaced by what was pasted."""
+        if not self._texts:
+            return text
+        marks = "|".join(re.escape(mark) for mark in self._texts)
+        return re.sub(marks, lambda match: self._texts[match[0]], text)
+
+
+class Attachment(NamedTuple):
+    """The content of a file for the model, and a line about it for the user."""
+
+    content: Content
+    about: str
+
+
+def attach_files(text: str, workspace: Path) -> list[Attachment]:
+    """Reads the files of the workspace that a text names with `@`; what is no file there stays a word of the text."""
+    found: dict[Path, Attachment] = {}
+    for path in _find_files(text, workspace):
+        if path not in found and len(found) < _MAX_FILES and (attached := _attach(path, workspace)) is not None:
+            found[path] = attached
+    return list(found.values())
+
+
+def build_message(text: str, attached: Sequence[Attachment]) -> str | UserMessage:
+    """A prompt: what was typed first, so that it can be told apart from what is attached."""
+    return UserMessage([TextContent(text), *[item.content for item in attached]]) if attached else text
+
+
+def get_typed_text(message: AgentMessage) -> str:
+    """What the user typed of a message, without what is attached to it."""
+    first = message.content[0] if message.content else None
+    attached = isinstance(message, UserMessage) and len(message.content) > 1
+    return first.text if attached and isinstance(first, TextContent) else message.text
+
+
+def _find_files(text: str, workspace: Path) -> Iterator[Path]:
+    root = Path(os.path.realpath(workspace))
+    for match in _NAMED.finditer(text):
+        # A full stop or a bracket after a name seldom belongs to it.
+        for name in dict.fromkeys((match[1], match[1].rstrip(".,;:!?)\"'"))):
+            try:
+                path = Path(os.path.realpath(root / name))
+                if name and path.is_relative_to(root) and path.is_file():
+                    yield path
+                    break
+            except (OSError, ValueError):  # too long, or a NUL character
+                continue
+
+
+def _attach(path: Path, workspace: Path) -> Attachment | None:
+    name = os.path.relpath(path, os.path.realpath(workspace))
+    data = _read_at_most(path, _MAX_IMAGE_BYTES + 1)
+    if data is None:
+        return None
+    try:
+        if len(data) <= _MAX_IMAGE_BYTES:
+            return Attachment(read_image(data), f"Attached the image {name}.")
+    except ValueError:  # not an image
+        pass
+    kept = data[:MAX_FILE_BYTES]
+    try:
+        content = kept.decode()
+    except UnicodeDecodeError as error:
+        if len(data) <= MAX_FILE_BYTES or error.start < len(kept) - 4:
+            return None
+        content = kept[: error.start].decode()
+    cut = len(data) > MAX_FILE_BYTES
+    note = f"\n[only the first {MAX_FILE_BYTES:,} bytes; read has the rest]" if cut else ""
+    lines = format_count(content.count("\n") + (not content.endswith("\n")), "line") if content else "empty"
+    shown = f"Attached {name} ({'the beginning, ' if cut else ''}{lines})."
+    return Attachment(TextContent(f"The file {name!r}, attached by the user:\n{content}{note}"), shown)
+
+
+def _read_at_most(path: Path, most: int) -> bytes | None:
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return None
+    with os.fdopen(handle, "rb") as source:
+        return source.read(most) if stat.S_ISREG(os.fstat(handle).st_mode) else None

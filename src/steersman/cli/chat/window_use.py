@@ -1,0 +1,52 @@
+"""What fills the context window of the model, by kind, as bars."""
+
+from __future__ import annotations
+
+from steersman.agent.agent import Agent
+from steersman.context.tokens import estimate_tokens
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, user_message
+
+_BAR = 20
+
+
+def render_window_use(agent: Agent, counted: int | None) -> list[str]:
+    """Renders a bar for each kind of content; `counted` is what the provider counted for the last answer."""
+    kinds = _measure(agent)
+    used, window = sum(kinds.values()), agent.config.model.context_window
+    whole = max(1, used if window is None else max(window, used))
+    rows = [*kinds.items(), *([] if window is None else [("free", max(0, window - used))])]
+    wide = max(len(name) for name, _ in rows)
+    lines = [f"{name:<{wide}}  {_render_bar(tokens / whole)}  {tokens:>9,}" for name, tokens in rows]
+    size = "of an unknown window" if window is None else f"of {window:,} ({used * 100 // window}%)"
+    told = "" if counted is None else f" The provider counted {counted:,} for the last answer."
+    return [*lines, f"About {used:,} tokens {size}, estimated.{told}"]
+
+
+def _measure(agent: Agent) -> dict[str, int]:
+    tools = agent.tool_table.read(agent.context.tools).values()
+    schemas = [f"{tool.name} {tool.description} {dict(tool.parameters)!r}" for tool in tools]
+    kinds = {
+        "system prompt": _estimate(agent.context.system_prompt),
+        "tools": sum(map(_estimate, schemas)),
+        "your messages": 0,
+        "answers": 0,
+        "tool results": 0,
+    }
+    for message in agent.context.log.visible:
+        kinds[_name_kind(message)] += estimate_tokens(message)
+    return kinds
+
+
+def _estimate(text: str) -> int:
+    return estimate_tokens(user_message(text)) if text else 0
+
+
+def _name_kind(message: AgentMessage) -> str:
+    if isinstance(message, AssistantMessage):
+        return "answers"
+    return "tool results" if isinstance(message, ToolResultMessage) else "your messages"
+
+
+def _render_bar(share: float) -> str:
+    full = min(_BAR, round(share * _BAR)) if share < 0.5 / _BAR or share > 1 / _BAR else 1
+    return f"{'█' * full}{'░' * (_BAR - full)}"

@@ -1,0 +1,131 @@
+"""What is typed, on its way to the model: pastes, files named with `@`, commands of the user."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.chat.kit import chatting, heard
+from tests.cli.command import Place
+from tests.cli.pty_terminal import Terminal
+
+from steersman import Agent
+from steersman.cli.chat.drafts import MAX_FILE_BYTES, Pastes, attach_files, build_message, get_typed_text
+from steersman.cli.chat.file_search import FileIndex, rank_path
+from steersman.cli.chat.window_use import render_window_use
+from steersman.testing import ScriptedModel
+from steersman.testing.servers import OpenAIChatServer
+from steersman.types.content import ImageContent, TextContent
+from steersman.types.messages import UserMessage
+
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+
+
+def rests(at: Terminal) -> bool:
+    status = at.lines[int(at.screen.cursor.y) + 1] if at.cursor_line.startswith("\u276f") else ""
+    return status.startswith("ask · openai") and "Esc" not in status
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (40, 15)])
+def test_commands_files_and_long_pastes_reach_the_model(
+    place: Place, server: OpenAIChatServer, columns: int, rows: int
+) -> None:
+    (place.project / "src" / "deep").mkdir(parents=True)
+    (place.project / "src" / "deep" / "module.py").write_text("answer = 42\n")
+    long = "".join(f"row {number} @wait.sh\n" for number in range(60))
+    server.say("Seen.", "Pasted.")
+    with chatting(place, server, columns=columns, rows=rows, ready="\n\u276f") as terminal:
+        terminal.enter("!seq 8; exit 3")
+        terminal.wait_for(lambda at: "\n  8\n" in at.shown and rests(at))
+        assert "✗ !  seq 8; exit 3 · exit 3" in terminal.everything
+        assert server.requests == []
+        terminal.type("What is @mdule")
+        terminal.wait_for("src/deep/module.py")
+        terminal.press("tab")
+        terminal.wait_for("@src/deep/module.py")
+        terminal.press("enter", "enter")  # the first takes the completion
+        terminal.wait_for(lambda at: "Seen." in at.everything and rests(at))
+        assert "Attached src/deep/module.py" in " ".join(terminal.everything.split())
+        assert "answer = 42" not in terminal.everything
+        terminal.type("Look: ")
+        terminal.paste(long)
+        terminal.wait_for("[pasted #1: 61 lines]")
+        assert "row 30" not in terminal.everything
+        terminal.press("enter")
+        terminal.wait_for(lambda at: "Pasted." in at.everything and rests(at))
+        terminal.enter("/context")
+        terminal.wait_for("tool results")
+        terminal.wait_for("░")
+    first, second = heard(server, 0)
+    assert first[1] == "I ran `seq 8; exit 3` myself; exit code 3. Its output:\n1\n2\n3\n4\n5\n6\n7\n8\n\n[exit code 3]"
+    assert second == (
+        "user",
+        "What is @src/deep/module.py\nThe file 'src/deep/module.py', attached by the user:\nanswer = 42\n",
+    )
+    assert heard(server, 1)[-1] == ("user", f"Look: {long}")
+
+
+def attached(folder: Path, text: str) -> list[str]:
+    return [item.about for item in attach_files(text, folder)]
+
+
+def test_a_file_is_attached_once_bounded_and_only_from_the_workspace(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "outside").write_text("secret")
+    (project / "a.txt").write_text("one\ntwo")
+    (project / "long.txt").write_text("é" * MAX_FILE_BYTES)
+    (project / "bytes").write_bytes(b"\xff\xfe\x00" * 9)
+    (project / "link").symlink_to(tmp_path / "outside")
+    (project / "picture.dat").write_bytes(PNG)
+    os.mkfifo(project / "pipe")
+    assert attached(project, "See @a.txt, @./a.txt (and @a.txt).") == ["Attached a.txt (2 lines)."]
+    assert attached(project, "@../outside @link @bytes @pipe @none @ me@a.txt @" + "x" * 5000) == []
+    (cut,) = attach_files("@long.txt", project)
+    assert cut.about == "Attached long.txt (the beginning, 1 line)."
+    assert isinstance(cut.content, TextContent)
+    assert len(cut.content.text.encode()) < MAX_FILE_BYTES + 200
+    (picture,) = attach_files("@picture.dat", project)
+    assert isinstance(picture.content, ImageContent)
+    assert picture.content.mime_type == "image/png"
+    message = build_message("See @picture.dat", [picture])
+    assert isinstance(message, UserMessage)
+    assert get_typed_text(message) == "See @picture.dat"
+
+
+@given(st.lists(st.text(max_size=60) | st.text("ab\n", min_size=4_100, max_size=4_200), max_size=4))
+def test_what_was_pasted_is_what_is_sent(texts: list[str]) -> None:
+    pastes = Pastes()
+    shown = " and ".join(pastes.shorten(text) for text in texts)
+    assert len(shown) < 4_100 * max(1, len(texts))
+    assert pastes.expand(shown) == " and ".join(texts)
+
+
+def test_files_are_found_by_any_letters_of_their_paths(tmp_path: Path) -> None:
+    for name in ("src/deep/module.py", "module.txt", "docs/mod.md", ".hidden/module.py", "node_modules/module.js"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    index = FileIndex(tmp_path)
+    assert index.find("module", 9) == ["module.txt", "src/deep/module.py"]
+    assert index.find("sdmod", 9) == ["src/deep/module.py"]
+    assert index.find("MOD.M", 9) == ["docs/mod.md"]
+    assert rank_path("a/b", "x") is None
+
+
+def test_the_bars_show_what_fills_the_window() -> None:
+    agent = Agent(ScriptedModel("A").model, system_prompt="x" * 4000)
+    lines = render_window_use(agent, 1234)
+    assert [line.split("  ")[0] for line in lines[:5]] == [
+        "system prompt",
+        "tools",
+        "your messages",
+        "answers",
+        "tool results",
+    ]
+    assert lines[0].count("█") == 20 or "free" in lines[5]
+    assert lines[-1].endswith("The provider counted 1,234 for the last answer.")
