@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from tests.server.kit import Client, Event, check_order, run_server
-from tests.server.program import Program, run_program
+from tests.server.program import Program, make_agent, run_program
+from tests.session.kit import cut, records, types
 
 from steersman import Agent, tool
+from steersman.session import SqliteStore
 from steersman.testing import ScriptedModel, answer, call
 
 pytestmark = pytest.mark.real_time
@@ -159,3 +161,52 @@ async def test_sigterm_drains(tmp_path: Path) -> None:
         rest = await client.collect(id, "message_update", after=seen[-1][0])
     assert code == 0
     check_order([*seen, *rest])
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+@pytest.mark.parametrize("then", ["the same again", "continue"])
+async def test_an_answer_counts_from_when_it_is_accepted(tmp_path: Path, decision: str, then: str) -> None:
+    """S5, S7: the server may be killed after it took an answer and before the run had it, and asks no one again."""
+    store = SqliteStore(tmp_path / "sessions.db")
+    body, key = {"reason": "no"}, {"Idempotency_Key": "k"}
+    async with run_server(lambda: make_agent("ask"), store=store) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        body["id"] = (await client.find(id, "approval_requested"))["approval_id"]
+        first = await client.act(id, decision, body, **key)
+        await client.find(id, "agent_end")
+    kept = types(records(store, id)).index("order") + 1
+    killed = cut(store, id, kept)
+    async with run_server(lambda: make_agent("ask"), store=store) as client:
+        if then == "continue":
+            await client.act(killed, "continue")
+        else:
+            assert await client.act(killed, decision, body, **key) == first
+        seen = await client.collect(killed)
+    [resolved] = [event for _, event in seen if event["type"] == "approval_resolved"]
+    assert (resolved["approval_id"], resolved["decision"]) == (
+        body["id"],
+        {"approve": "approved"}.get(decision, "denied"),
+    )
+    results = [event["result"]["details"]["status"] for _, event in seen if event["type"] == "tool_execution_end"]
+    assert results == ["completed" if decision == "approve" else "denied"]
+    assert seen[-1][1]["end_reason"] == "done"
+
+
+async def test_who_denies_what_was_approved_before_a_crash_is_heard(tmp_path: Path) -> None:
+    """S7: the question is shown as open, so the answer that is given now counts."""
+    store = SqliteStore(tmp_path / "sessions.db")
+    async with run_server(lambda: make_agent("ask"), store=store) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        question = (await client.find(id, "approval_requested"))["approval_id"]
+        await client.act(id, "approve", {"id": question})
+        await client.find(id, "agent_end")
+    killed = cut(store, id, types(records(store, id)).index("order") + 1)
+    async with run_server(lambda: make_agent("ask"), store=store) as client:
+        _, shown = await client.send("GET", f"/sessions/{killed}")
+        await client.act(killed, "deny", {"id": question})
+        seen = await client.collect(killed)
+    assert shown["status"] == "waiting"
+    results = [event["result"]["details"]["status"] for _, event in seen if event["type"] == "tool_execution_end"]
+    assert results == ["denied"]

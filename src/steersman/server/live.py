@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -17,11 +16,13 @@ from steersman.agent.agent import Agent
 from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
+from steersman.server.answers import make_answer, read_answer
 from steersman.server.hub import Hub
 from steersman.server.order_starts import feed_followers, follow_orders
 from steersman.server.outline import CONFIGURED, Outline
 from steersman.server.receipts import Receipt, Receipts, make_receipt
 from steersman.server.settings import change_settings
+from steersman.session.orders import Order
 from steersman.session.session import Session
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
@@ -52,9 +53,8 @@ class LiveSession(Receipts):
         self._answering: SubscriptionId | None = None
         # How questions are answered in the next run, if a message came too late for the run that goes on.
         self._next_approvals: Approvals | None = None
-        # The questions that a run has yet to ask again after a restart, and the answers that came for them.
+        # The questions that a run has yet to ask again after a restart.
         self._to_ask_again: set[str] = set()
-        self._early_answers: dict[str, Callable[[], bool]] = {}
         assert session.recorder.journal is not None
         hub.attach(session.recorder.journal)
         agent.subscribe(hub.add_event)
@@ -170,13 +170,9 @@ class LiveSession(Receipts):
         return start_run(self.agent, Start((), Initial(), silent=True))
 
     def start_queued(self) -> None:
-        """Start a run for messages or answers that were queued before the session was opened here."""
-        if self.is_busy or self.draining:
-            return
-        if len(self.agent.inbox):
+        """Start a run with messages that were queued before the session was opened here, if there are any."""
+        if len(self.agent.inbox) and not self.is_busy and not self.draining:
             self._follow(self._start_with_queued(), "wait")
-        elif any(order.approval_id in self._outline.questions for order in self.session.listening.answers):
-            self._follow(self._continue(), "wait")
 
     # Controlling runs
 
@@ -238,34 +234,52 @@ class LiveSession(Receipts):
 
     async def approve(self, approval_id: str, *, by: str, remember: bool = False, key: str | None = None) -> Receipt:
         """Approve a tool call; the run goes on if a restart has interrupted it."""
-        answer = partial(self.agent.approve, approval_id, by=by, remember=remember)
-        return await self._answer("approve", approval_id, answer, key)
+        return await self._answer(make_answer("approve", approval_id, by=by, remember=remember, key=key))
 
     async def deny(self, approval_id: str, reason: str = "", *, by: str, key: str | None = None) -> Receipt:
         """Deny a tool call; the run goes on if a restart has interrupted it."""
-        return await self._answer("deny", approval_id, partial(self.agent.deny, approval_id, reason, by=by), key)
+        return await self._answer(make_answer("deny", approval_id, reason=reason, by=by, key=key))
 
-    async def _answer(self, action: str, approval_id: str, answer: Callable[[], bool], key: str | None) -> Receipt:
-        """Answer a question; a second answer changes nothing. Raises `UnknownApproval` for a question never asked."""
+    async def _answer(self, order: Order) -> Receipt:
+        """Answer a question; a second answer changes nothing. Raises `UnknownApproval` for a question never asked.
+
+        The answer is a record before the run goes on with it: if the server is killed in between, it still counts.
+        """
         await self.settle()
-        if (known := await self.find_receipt(key)) is not None:
-            return known
-        receipt = {"id": approval_id, "status": "accepted"}
-        if not self.is_busy and approval_id in self._outline.questions:
+        known, id = await self.find_receipt(order.key), order.approval_id
+        receipt = {"id": id, "status": "accepted"}
+        early = self.agent.questions.early
+        if not self.is_busy and id in self._outline.questions:
+            if known is None or id not in early:
+                self._keep_answer(order)
             self._follow(self._continue(), "wait")
-            self._early_answers[approval_id] = answer
-        elif approval_id in self._to_ask_again:
-            self._early_answers.setdefault(approval_id, answer)
-        elif not self._give_answer(approval_id, answer):
-            receipt["status"] = "resolved"
-        return await self.keep_receipt(action, key, receipt)
+        elif known is not None:
+            return known
+        elif id in self._to_ask_again and id not in early:
+            self._keep_answer(order)
+        elif id not in self._to_ask_again and self._give_answer(order):
+            self._note_answer(order)
+        else:
+            return await self.keep_receipt(order.kind, order.key, {**receipt, "status": "resolved"})
+        await self.session.save()
+        return receipt
 
-    def _give_answer(self, approval_id: str, answer: Callable[[], bool]) -> bool:
+    def _keep_answer(self, order: Order) -> None:
+        """Keep the answer to a question until it is asked again."""
+        self._note_answer(order)
+        self.agent.questions.answer_or_keep(order.approval_id, read_answer(order))
+
+    def _note_answer(self, order: Order) -> None:
+        self.session.recorder.record_order(order)
+        if order.key is not None:
+            self.note_order(order.key, order.approval_id)
+
+    def _give_answer(self, order: Order) -> bool:
         """Give an answer to the agent; returns whether it counts."""
         try:
-            return answer()
+            return self.agent.questions.answer(order.approval_id, read_answer(order))
         except UnknownApproval:
-            if not self.was_resolved(approval_id):
+            if not self.was_resolved(order.approval_id):
                 raise
             return False
 
@@ -278,8 +292,6 @@ class LiveSession(Receipts):
             self._outline.resolved.add(event.approval_id)
         if isinstance(event, ApprovalRequested):
             self._to_ask_again.discard(event.approval_id)
-            if (answer := self._early_answers.pop(event.approval_id, None)) is not None:
-                asyncio.get_running_loop().call_soon(self._give_answer, event.approval_id, answer)
 
     # Following runs
 
@@ -300,7 +312,6 @@ class LiveSession(Receipts):
         finally:
             self._task = None
             self._to_ask_again.clear()
-            self._early_answers.clear()
             approvals, self._next_approvals = self._next_approvals, None
             self.hub.wake()
         goes_on = approvals is not None or result.end_reason in ("done", "terminated")

@@ -290,15 +290,9 @@ async def start_thread(client: Client, id: str) -> None:
         await response.read()
 
 
-JSON_FORMATS: list[Any] = [
-    {"type": "json_object"},
-    {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
-]
-
-
-@pytest.mark.parametrize("format", JSON_FORMATS)
-async def test_a_format_that_cannot_be_promised_is_refused(format: Any) -> None:
+async def test_a_format_that_cannot_be_promised_is_refused() -> None:
     """A silent ignore would let a client parse text as JSON."""
+    format: Any = {"type": "json_object"}
     async with run_server(make_agent("One.")) as client:
         sdk = make_sdk(client)
         with pytest.raises(BadRequestError, match=r"^Error code: 400 .*response_format is"):

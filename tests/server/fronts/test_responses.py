@@ -475,12 +475,12 @@ async def test_every_stream_follows_the_grammar(play: Play) -> None:
 
 async def test_a_format_or_a_choice_that_cannot_be_promised_is_refused() -> None:
     """A silent ignore would let a client parse text as JSON."""
-    schema: Any = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}}}
+    object: Any = {"format": {"type": "json_object"}}
     text: Any = {"format": {"type": "text"}, "verbosity": "low"}
     async with run_server(make_agent("One.")) as client:
         sdk = make_sdk(client)
         with pytest.raises(BadRequestError, match=r"text.format is"):
-            await sdk.responses.create(model="default", input="Go.", text=schema)
+            await sdk.responses.create(model="default", input="Go.", text=object)
         with pytest.raises(BadRequestError, match=r"tool_choice is"):
             await sdk.responses.create(model="default", input="Go.", tool_choice="required")
         found = await sdk.responses.create(model="default", input="Go.", text=text, tool_choice="none")

@@ -7,7 +7,7 @@ taken back, so the new attempt begins on a line of its own; the whole message ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -31,7 +31,13 @@ _BLOCKS = {"text": ("content", "text"), "thinking": ("reasoning_content", "think
 class Translator:
     """Turns the events of a run into deltas of one message. `finish_reason` is there once it is over."""
 
-    def __init__(self, client_tools: Collection[str] = (), name_call: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        client_tools: Collection[str] = (),
+        name_call: Callable[[str], str] = str,
+        change: Callable[[Frame], Sequence[Frame]] | None = None,
+    ) -> None:
+        self._change = change
         self.finish_reason: str | None = None
         self.error: str | None = None
         self.calls: list[str] = []
@@ -71,7 +77,11 @@ class Translator:
         }
 
     def translate(self, event: Frame) -> list[Frame]:
-        """The deltas for an event; none for what is not told."""
+        """The deltas for an event, which is changed first if there is a `change`; none for what is not told."""
+        events = (event,) if self._change is None else self._change(event)
+        return [delta for one in events for delta in self._translate(one)]
+
+    def _translate(self, event: Frame) -> list[Frame]:
         match event:
             case {"type": "message_update", "delta": {"type": str(kind), "delta": str(more)} as delta} if (
                 kind in _DELTAS

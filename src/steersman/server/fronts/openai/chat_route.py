@@ -16,6 +16,7 @@ from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.openai.chat import STOPPED, Translator
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_names
 from steersman.server.fronts.openai.errors import describe_error, make_question_problem
+from steersman.server.fronts.openai.formats import ValueOnly
 from steersman.server.fronts.openai.inputs import Input, read_messages
 from steersman.server.fronts.openai.requests import (
     ChatBody,
@@ -49,7 +50,7 @@ async def complete(sessions: Sessions, request: web.Request) -> web.StreamRespon
     body = await read_body(request, ChatBody)
     if body.n not in (None, 1):
         raise Problem(400, f"There is one choice, got n={body.n}.")
-    body.check_format()
+    schema = body.read_schema()
     given, tools, token = read_messages(body.messages), body.list_tools(), make_token(request)
     live = await _find_waiting(sessions, given, token)
     if live is None:
@@ -57,7 +58,10 @@ async def complete(sessions: Sessions, request: web.Request) -> web.StreamRespon
         if sessions.draining:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
         live = await open_fresh(sessions, request, agent, f"openai-chat-{token}")
-    completion = Completion(live, Translator(list_names(tools), partial(_name_call, live)), token)
+    translator = Translator(
+        list_names(tools), partial(_name_call, live), None if schema is None else ValueOnly(schema).read
+    )
+    completion = Completion(live, translator, token)
     # A run that cannot start is an error, and not a stream.
     await live.start_alone(partial(completion.start, body, given, tools))
     if body.stream:
@@ -139,7 +143,7 @@ class Completion:
 
 def _plan(live: LiveSession, body: ChatBody, given: Input, tools: list[Frame]) -> Callable[[], Awaitable[Any]]:
     limits = {"max_tokens": body.max_completion_tokens or body.max_tokens, "temperature": body.temperature}
-    find_client_tools(live).set_up(tools, given.instructions, limits)
+    find_client_tools(live).set_up(tools, given.instructions, limits, body.read_schema())
     return plan_run(live, given, body.approvals)
 
 

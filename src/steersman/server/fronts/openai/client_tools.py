@@ -37,21 +37,35 @@ class ClientTools:
             "max_tokens": agent.config.max_tokens,
             "temperature": agent.config.temperature,
         }
+        # Of an agent with an output type of its own no other one is asked for.
+        self._has_form = agent.config.output_schema is not None
+        if not self._has_form:
+            self._own_limits["output_type"] = None
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._early: dict[str, str] = {}
         self.expected: list[str] = []
         agent.subscribe(self._follow_event)
 
     def set_up(
-        self, tools: Sequence[Mapping[str, Any]], instructions: Sequence[str], limits: Mapping[str, Any]
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        instructions: Sequence[str],
+        limits: Mapping[str, Any],
+        schema: Mapping[str, Any] | None = None,
     ) -> None:
-        """Give the agent the client's tools, words and limits for its next run; raises `ValueError` for wrong ones."""
+        """Give the agent the client's tools, words and limits for its next run; raises `ValueError` for wrong ones.
+
+        With a schema, its last answer is a JSON value that fits it.
+        """
+        if schema is not None and self._has_form:
+            raise ValueError("The agent has an output type of its own. Leave the format out: its answer is JSON.")
         made = [self._make_tool(tool) for tool in tools]
         names = {tool.name for tool in self._own_tools if isinstance(tool, Tool)}
         if taken := [tool.name for tool in made if tool.name in names]:
             raise ValueError(f"The agent has a tool {taken[0]!r} of its own. Give yours another name.")
         prompt = "\n\n".join(text for text in (self._own_prompt, *instructions) if text)
-        given = {name: value for name, value in limits.items() if value is not None}
+        wanted: dict[str, Any] = {**limits, "output_type": schema}
+        given = {name: value for name, value in wanted.items() if value is not None}
         self._live.agent.configure(
             tools=[*self._own_tools, *made], system_prompt=prompt, **{**self._own_limits, **given}
         )

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.server.fronts.openai.client_tools import list_functions
+from steersman.server.fronts.openai.formats import read_schema
 from steersman.server.http.access import current_user
 from steersman.server.http.problems import Problem
 from steersman.server.live import Approvals, LiveSession
@@ -62,9 +63,9 @@ class ResponseBody(_Body, frozen=True):
     background: bool | None = False
     text: dict[str, Any] | None = None
 
-    def check_format(self) -> None:
-        """Raise a problem for an output format that cannot be promised."""
-        _check_format("text.format", (self.text or {}).get("format"))
+    def read_schema(self) -> dict[str, Any] | None:
+        """The schema of the output; raises a problem for a format that cannot be promised."""
+        return read_schema("text.format", (self.text or {}).get("format"))
 
     @property
     def conversation_id(self) -> str | None:
@@ -83,19 +84,9 @@ class ChatBody(_Body, frozen=True):
     n: int | None = 1
     response_format: dict[str, Any] | None = None
 
-    def check_format(self) -> None:
-        """Raise a problem for an output format that cannot be promised."""
-        _check_format("response_format", self.response_format)
-
-
-def _check_format(name: str, given: Any) -> None:
-    if given is None or given == {"type": "text"}:
-        return
-    raise Problem(
-        400,
-        f"{name} is {{'type': 'text'}} here, got {given!r:.100}: a run has several answers, and no schema holds for "
-        "all of them. Leave it out and ask for the format in words, or give the agent an output_type.",
-    )
+    def read_schema(self) -> dict[str, Any] | None:
+        """The schema of the output; raises a problem for a format that cannot be promised."""
+        return read_schema("response_format", self.response_format)
 
 
 def choose_agent(sessions: Sessions, model: str | None) -> str:

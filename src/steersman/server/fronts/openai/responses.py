@@ -7,7 +7,7 @@ in its place, incomplete and empty, so that indices and texts are right at the e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -56,7 +56,13 @@ class _Span:
 class Translator:
     """Turns the events of a run into those of a response. `ended` says that the response is over."""
 
-    def __init__(self, head: Mapping[str, Any], client_tools: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        head: Mapping[str, Any],
+        client_tools: Collection[str] = (),
+        change: Callable[[Frame], Sequence[Frame]] | None = None,
+    ) -> None:
+        self._change = change
         self.ended = False
         self.calls: list[str] = []
         self.aborted = False
@@ -89,7 +95,11 @@ class Translator:
         return self.fail(words, APPROVAL_REQUIRED)
 
     def translate(self, event: Frame) -> list[Frame]:
-        """The frames for an event; none for what is not told."""
+        """The frames for an event, which is changed first if there is a `change`; none for what is not told."""
+        events = (event,) if self._change is None else self._change(event)
+        return [frame for one in events for frame in self._translate(one)]
+
+    def _translate(self, event: Frame) -> list[Frame]:
         if self.ended:
             return []
         match event:

@@ -16,6 +16,7 @@ from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.openai.client_tools import find_client_tools, list_names
 from steersman.server.fronts.openai.errors import describe_questions, make_question_problem
+from steersman.server.fronts.openai.formats import ValueOnly, read_schema
 from steersman.server.fronts.openai.inputs import Input, read_items
 from steersman.server.fronts.openai.requests import (
     ResponseBody,
@@ -76,7 +77,7 @@ class ResponsesFront:
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Start a response, or follow the one that this key has started."""
         body = await read_body(request, ResponseBody)
-        body.check_format()
+        body.read_schema()
         token = make_token(request)
         live = await self._open(request, body, token)
         id = f"resp_{token}_{live.session.id}"
@@ -145,7 +146,7 @@ class ResponsesFront:
             return partial(give_outputs, live, given)
         instructions = [*given.instructions, *([body.instructions] if body.instructions else [])]
         limits = {"max_tokens": body.max_output_tokens, "temperature": body.temperature}
-        client.set_up(tools, instructions, limits)
+        client.set_up(tools, instructions, limits, body.read_schema())
         at = await self._find_place(live, body.previous_response_id)
         return plan_run(live, given, body.approvals, at)
 
@@ -264,13 +265,15 @@ def _make_head(live: LiveSession, body: ResponseBody, id: str, tools: list[Frame
         "max_output_tokens": body.max_output_tokens,
         "previous_response_id": body.previous_response_id,
         "store": True,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": (body.text or {}).get("format") or {"type": "text"}},
         "truncation": "disabled",
     }
 
 
 def _make_translator(note: Mapping[str, Any]) -> Translator:
-    return Translator(note["head"], list_names(note["head"]["tools"]))
+    head = note["head"]
+    schema = read_schema("text.format", head["text"]["format"])
+    return Translator(head, list_names(head["tools"]), None if schema is None else ValueOnly(schema).read)
 
 
 def _describe(live: LiveSession, told: Told) -> Frame:
