@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.cli.chat.kit import chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
 from steersman import Agent
+from steersman.cli.chat.conversation import ChatView, Conversation
 from steersman.cli.chat.drafts import MAX_FILE_BYTES, Pastes, attach_files, build_message, get_typed_text
 from steersman.cli.chat.file_search import FileIndex, rank_path
+from steersman.cli.chat.layout import render_state
 from steersman.cli.chat.window_use import render_window_use
 from steersman.testing import ScriptedModel
 from steersman.testing.servers import OpenAIChatServer
@@ -98,6 +102,7 @@ def test_a_file_is_attached_once_bounded_and_only_from_the_workspace(tmp_path: P
     assert get_typed_text(message) == "See @picture.dat"
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=60) | st.text("ab\n", min_size=4_100, max_size=4_200), max_size=4))
 def test_what_was_pasted_is_what_is_sent(texts: list[str]) -> None:
     pastes = Pastes()
@@ -129,3 +134,11 @@ def test_the_bars_show_what_fills_the_window() -> None:
     ]
     assert lines[0].count("█") == 20 or "free" in lines[5]
     assert lines[-1].endswith("The provider counted 1,234 for the last answer.")
+
+
+def test_the_status_line_says_how_full_the_window_is() -> None:
+    model = replace(ScriptedModel("A").model, context_window=2000)
+    conversation = Conversation(Agent(model), cast(ChatView, None))
+    assert "full" not in render_state(conversation, "", 80)
+    conversation.filled = 1234
+    assert " · 61% full · " in render_state(conversation, "", 80)

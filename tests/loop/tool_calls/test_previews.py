@@ -89,6 +89,22 @@ async def test_what_a_call_beside_it_is_about_to_change_is_asked_about(tmp_path:
     assert (tmp_path / "a.txt").read_text() == "2\n"
 
 
+async def test_what_was_approved_is_what_runs(tmp_path: Path) -> None:
+    """A file that changes while the question is open is not overwritten with another effect than the one shown."""
+    file = tmp_path / "a.txt"
+    file.write_text("mine\n")
+
+    def approve(_: ToolCall) -> bool:
+        file.write_text("changed meanwhile\n")
+        return True
+
+    script = ScriptedModel(answer(call("write", path="a.txt", content="new\n")), "Done.")
+    agent = Agent(script.model, tools=builtin_tools(tmp_path), approval=Approval(), approve=approve)
+    (result,) = (await agent.run("Go.")).tool_results
+    assert (file.read_text(), result.is_error) == ("changed meanwhile\n", True)
+    assert result.text.startswith("The call did not run: what it would change has changed")
+
+
 async def test_a_tool_whose_preview_fails_is_not_run() -> None:
     """What was not asked about must not run, also if it would succeed by now."""
     ran: list[str] = []

@@ -31,6 +31,7 @@ from steersman.types.frozen import freeze, thaw
 from steersman.types.tools import ToolOutput
 
 _BY_FUNCTION = "function"
+_CHANGED = "The call did not run: what it would change has changed since the user was asked. Look again, and repeat it."
 _INSTEAD = "Do not repeat it; do something else, or ask the user what they want."
 
 
@@ -72,16 +73,27 @@ def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
 async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput | None:
     """Ask the policies of this run and of all runs above it; returns the denial, or `None` when they approve.
 
-    A call that fails whatever the answer is not asked about: returns its output.
+    A call that fails whatever the answer is not asked about, and one that would do something else than what was
+    approved does not run: returns its output.
     """
     slot.args = freeze(slot.args)
     need = _find_need(run, slot, tool)
     if not isinstance(need, _Need):
         return need
-    preview = await _preview_call(run, slot, tool)
-    if isinstance(preview, ToolOutput):
-        return preview
-    need = replace(need, preview=preview)
+    effect = await _find_effect(run, slot, tool)
+    unsure = _may_change_before(run, slot)
+    if isinstance(effect, ToolOutput) and not unsure:
+        return effect
+    shown = effect if isinstance(effect, str) else None
+    need = replace(need, preview=preview_call(slot.call.name, slot.args, shown))
+    denial = await _ask(run, slot, tool, need)
+    if denial is not None or shown is None or unsure:
+        return denial
+    now = await _find_effect(run, slot, tool)
+    return now if isinstance(now, ToolOutput) else None if now == shown else ToolOutput(_CHANGED, is_error=True)
+
+
+async def _ask(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
     owner = need.owner
     if owner is None or not callable(owner.config.approve):
         return await _ask_by_event(run, slot, tool, need)
@@ -94,19 +106,15 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
             again = _find_need(run, slot, tool)
             if not isinstance(again, _Need):
                 return again
-            need = replace(again, preview=preview)
+            need = replace(again, preview=need.preview)
         return await _ask_function(run, slot, need)
 
 
-async def _preview_call(run: Run, slot: Slot, tool: Tool) -> str | ToolOutput:
-    """What the call would do, in words for a person; or its output, if it fails whatever the answer is."""
-    effect = None
-    if tool.preview is not None:
-        outcome = await call_in_thread(partial(_call_preview, run, slot, tool, tool.preview))
-        if isinstance(outcome, ToolOutput) and not _may_change_before(run, slot):
-            return outcome
-        effect = outcome if isinstance(outcome, str) else None
-    return preview_call(slot.call.name, slot.args, effect)
+async def _find_effect(run: Run, slot: Slot, tool: Tool) -> str | ToolOutput | None:
+    """What the tool says that a call would do; its output if it would fail, `None` where the tool says nothing."""
+    if tool.preview is None:
+        return None
+    return await call_in_thread(partial(_call_preview, run, slot, tool, tool.preview))
 
 
 def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | ToolOutput | None:
