@@ -25,7 +25,7 @@ from steersman.session.records import Record
 from steersman.session.stores.store import Handle, Problem, Queue, SharedHandle, Store, Summary
 
 
-class DyingHandle:
+class TellingHandle:
     """A handle that calls a function before and after each record; a group is split there."""
 
     def __init__(self, handle: SharedHandle, tell: Callable[[str], None]) -> None:
@@ -78,7 +78,7 @@ class DyingHandle:
         self._handle.close()
 
 
-class DyingStore:
+class TellingStore:
     """A database whose writers call a function around each record."""
 
     def __init__(self, store: PostgresStore, tell: Callable[[str], None]) -> None:
@@ -86,16 +86,16 @@ class DyingStore:
 
     def create(self, session_id: str, /, *, first: bool = False) -> Handle:
         """A new session."""
-        return DyingHandle(self._store.create(session_id, first=first), self._tell)
+        return TellingHandle(self._store.create(session_id, first=first), self._tell)
 
     def open(self, session_id: str, /, *, write: bool = True) -> Handle:
         """An existing session."""
         handle = self._store.open(session_id, write=write)
-        return DyingHandle(handle, self._tell) if write else handle
+        return TellingHandle(handle, self._tell) if write else handle
 
     def take_over(self, session_id: str, /) -> SharedHandle:
         """A session that another one may have open."""
-        return DyingHandle(self._store.take_over(session_id), self._tell)
+        return TellingHandle(self._store.take_over(session_id), self._tell)
 
     def open_queue(self, session_id: str, /) -> Queue:
         """The queue of a session."""
@@ -136,7 +136,7 @@ def say(line: str) -> None:
 
 
 async def _work(dsn: str, temporal: str, ledger: str, queue: str, turns: int, fate: Fate) -> None:
-    store: Store = DyingStore(PostgresStore(dsn), fate)
+    store: Store = TellingStore(PostgresStore(dsn), fate)
     written = Ledger(Path(ledger))
     worker = Worker(lambda: make_worker_agent(written, turns), store, temporal, task_queue=queue, max_sessions=1)
     await worker.run()

@@ -23,7 +23,7 @@ from steersman.session import PostgresStore, SessionError
 
 pytestmark = [pytest.mark.real_time, pytest.mark.soak, pytest.mark.timeout(3600)]
 
-_BATCH = 12
+_BATCH = 6
 _HEARTBEAT = 2.0
 _AT_ONCE = 8
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.durable.dying import TellingStore
 from tests.durable.kit import Program, new_queue, running
 from tests.durable.stage import make_agents
 from tests.session.database import Database
@@ -16,7 +17,7 @@ from steersman import Agent, Session
 from steersman.context.repair import UNKNOWN
 from steersman.durable import Client, DurableError, Worker
 from steersman.durable.connection import connect
-from steersman.session import MemoryStore, PostgresStore, SessionNotFound
+from steersman.session import MemoryStore, PostgresStore, SessionNotFound, SessionQueue
 from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel
 
@@ -195,3 +196,28 @@ async def test_mistakes_are_told_at_once(postgres: Database, temporal: str) -> N
     with pytest.raises(Exception, match=r"could not be listed in|could not be listed"):
         await Worker(make_agents(_ignore), PostgresStore("host=/nowhere"), temporal).run()
     assert store.list() == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_is_said_while_a_run_ends_is_heard(postgres: Database, temporal: str, late: bool) -> None:
+    """durable.md U1: also while the session is being closed, when its lock says that a worker has it open."""
+    queue, store, id = new_queue(), postgres.store(), f"ending-{late}"
+    durable = Client(store, temporal, task_queue=queue, heartbeat=20.0)
+    left = ["More."]
+
+    def speak() -> None:
+        with SessionQueue(store, id) as session:
+            if left:
+                session.follow_up(left.pop())
+
+    def make_agent() -> Agent:
+        model = ScriptedModel(lambda request: f"Read: {request.messages[-1].text}", repeat_last=True)
+        agent = Agent(model.model)
+        agent.subscribe(lambda event: speak() if event.type == "agent_end" and not late else None)
+        return agent
+
+    shown = TellingStore(store, lambda what: speak() if what == "closing" and late else None)
+    async with Worker(make_agent, shown, temporal, task_queue=queue):
+        await durable.start(id, "Hi.")
+        assert (await durable.wait(id, timeout=30)).text == "Read: More."
+    assert talk(store, id) == ["user: Hi.", "assistant: Read: Hi.", "user: More.", "assistant: Read: More."]

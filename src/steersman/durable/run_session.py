@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from steersman.agent.named import make_named_agent
 from steersman.durable.held_handle import HeldHandle
@@ -210,5 +210,9 @@ def _make_error(job: Job, error: Exception, attempt: int) -> ApplicationError:
     final = final or (isinstance(error, SessionBusy | SessionNotFound) and not isinstance(error, StoreFailed))
     delay = min(_LONGEST_DELAY, 0.5 * 2 ** min(attempt, 10)) if isinstance(error, StoreFailed) else 1.0
     return ApplicationError(
-        text, type=type(error).__name__, non_retryable=final, next_retry_delay=timedelta(seconds=delay)
+        text,
+        type=type(error).__name__,
+        non_retryable=final,
+        next_retry_delay=timedelta(seconds=delay),
+        category=ApplicationErrorCategory.BENIGN,  # it is logged here, without a traceback
     )

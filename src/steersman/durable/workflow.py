@@ -17,7 +17,7 @@ from steersman.durable.job import ACTIVITY, IDLE, WAITING, WAKE, WORKFLOW, Job, 
 _LONGEST = timedelta(days=3650)
 # A lost worker is replaced at once; an activity that raises says itself when it is to be tried again.
 _RETRY = RetryPolicy(
-    initial_interval=timedelta(milliseconds=100), backoff_coefficient=1.5, maximum_interval=timedelta(seconds=1)
+    initial_interval=timedelta(milliseconds=10), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=1)
 )
 
 
