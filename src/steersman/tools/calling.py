@@ -28,8 +28,7 @@ MAX_THREADS = 4_000
 """A safe upper limit; more threads would exhaust the machine."""
 
 _IDLE_SECONDS = 10.0
-_BUSY = "steersman-tool"
-_IDLE = "steersman-tool idle"
+_BUSY, _IDLE = "steersman-tool", "steersman-tool idle"
 
 
 def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
@@ -40,15 +39,13 @@ def is_running_in(loop: asyncio.AbstractEventLoop) -> bool:
 def call_soon_in(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
     """Schedule a callback on an event loop, from any thread; does nothing when the loop is closed."""
     if is_running_in(loop):
-        # An event loop that belongs to one thread, such as that of a workflow, has nothing but this.
-        loop.call_soon(callback, *args)
+        loop.call_soon(callback, *args)  # all that an event loop of one thread has, such as that of a workflow
         return
     try:
         loop.call_soon_threadsafe(callback, *args)
-    except NotImplementedError:
-        raise  # it is a RuntimeError too, and would be lost below
-    except RuntimeError:
-        return
+    except RuntimeError as error:
+        if isinstance(error, NotImplementedError):
+            raise  # that is no closed loop
 
 
 class _Job:
@@ -203,6 +200,8 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 async def run_in_thread(call: Callable[[], T], *, on_late: OnLate | None = None) -> T:
     """Await a blocking call that runs in a thread, with this task's context variables; see `Threads.run`."""
+    if type(asyncio.get_running_loop()).call_soon_threadsafe is asyncio.AbstractEventLoop.call_soon_threadsafe:
+        return call()  # no thread can wake this event loop: it is that of a workflow, whose code does not block
     return await _pool.run(call, on_late=on_late)
 
 

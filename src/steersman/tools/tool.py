@@ -217,9 +217,12 @@ class Tool(Generic[P, R]):
         return bound
 
     def with_function(self, execute: Callable[[dict[str, Any], ToolContext], Awaitable[Any]]) -> Tool:
-        """A copy, with the same schema and checks, that calls an async function with all arguments and the context."""
+        """A copy, with the same schema and checks, that calls an async function with all arguments and the context.
+
+        It has no preview: that looks at what the tool's own function would find.
+        """
         copy = self._copy(execute)
-        copy._parameters = None
+        copy._parameters = copy.preview = None
         copy._calling = msgspec.structs.replace(
             self._calling, function=execute, threaded=False, bundled=True, context="", positional=()
         )

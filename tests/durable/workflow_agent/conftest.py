@@ -8,8 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from temporalio.client import Client
-from tests.durable.workflow_agent.stage import Stage
+from tests.durable.workflow_agent.stage import Stage, connect
 
 OpenStage = Callable[[], AbstractAsyncContextManager[Stage]]
 
@@ -24,7 +23,7 @@ def open_stage(temporal: str) -> Iterator[OpenStage]:
 
         @asynccontextmanager
         async def open() -> AsyncGenerator[Stage]:
-            async with Stage(await Client.connect(temporal), Path(folder)).open() as stage:
+            async with Stage(await connect(temporal), Path(folder)).open() as stage:
                 yield stage
 
         yield open

@@ -6,13 +6,12 @@ import asyncio
 import sys
 from pathlib import Path
 
-from temporalio.client import Client
-from tests.durable.workflow_agent.stage import HEARTBEAT, Stage
+from tests.durable.workflow_agent.stage import HEARTBEAT, Stage, connect
 
 
 async def main(address: str, queue: str, folder: str) -> None:
     """Work until it is killed."""
-    stage = Stage(await Client.connect(address), Path(folder))
+    stage = Stage(await connect(address), Path(folder))
     stage.queue = queue
     async with stage.work(heartbeat=HEARTBEAT):
         await asyncio.Event().wait()

@@ -75,6 +75,18 @@ async def _close(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
+async def connect(address: str) -> Client:
+    """A client; a server that has just started listens a little before it answers."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await Client.connect(address)
+            except RuntimeError as error:
+                if "not healthy yet" not in str(error):
+                    raise
+                await asyncio.sleep(0.1)
+
+
 class Stage:
     """One test: its server, task queue, store and socket. `held` steps wait until they are let go."""
 

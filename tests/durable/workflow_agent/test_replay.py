@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
-from tests.durable.workflow_agent.stage import Stage, make_agent
+from tests.durable.workflow_agent.stage import Stage, connect, make_agent
 
 from steersman import Agent
 from steersman.durable.workflow_agent import AgentPlugin
@@ -57,7 +57,7 @@ async def record(address: str) -> None:
     """Record the histories."""
     for name in NAMES:
         with TemporaryDirectory() as folder:
-            async with Stage(await Client.connect(address), Path(folder)).open() as stage, stage.work():
+            async with Stage(await connect(address), Path(folder)).open() as stage, stage.work():
                 history = await _play(stage, name)
         (HISTORIES / f"{name}.json").write_text(history.to_json() + "\n")
 

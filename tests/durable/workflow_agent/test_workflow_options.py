@@ -19,9 +19,10 @@ from tests.durable.workflow_agent.stage import Stage, expect, make_agent
 from tests.durable.workflow_agent.trip import Trip
 from tests.session.database import Database
 
-from steersman import Agent, tool
+from steersman import Agent, Rewrite, Skip, ToolCall, ToolContext, tool
 from steersman.context.repair import UNKNOWN
 from steersman.durable.workflow_agent import AgentInput, AgentPlugin, AgentWorkflow
+from steersman.policy import Approval
 from steersman.session import Session
 from steersman.testing import ScriptedModel, answer, call, error
 from steersman.types.errors import ErrorInfo
@@ -117,6 +118,42 @@ async def test_a_workflow_that_is_cancelled_ends_its_run(open_stage: OpenStage) 
     with Session.open(stage.store, handle.id, write=False) as session:
         last = list(session.records())[-1]
     assert (last.type, last.payload["end_reason"]) == ("run_end", "aborted")
+
+
+async def test_gates_that_are_plain_functions_decide_in_the_workflow(open_stage: OpenStage) -> None:
+    """loop.md D3: elsewhere they run in threads, which a workflow has none of; a preview is not made there."""
+
+    def refuse(call: ToolCall) -> Skip | Rewrite | None:
+        return Skip("not here") if call.arguments["n"] == 0 else Rewrite({"n": 7})
+
+    def preview(_arguments: dict[str, Any], _ctx: ToolContext | None) -> str:
+        raise AssertionError("not called in a workflow")
+
+    @tool(preview=preview)
+    async def look(n: int) -> str:
+        """Look."""
+        return f"looked {n}"
+
+    asked: list[str] = []
+
+    def agree(call: ToolCall) -> bool:
+        asked.append(call.name)
+        return True
+
+    script = ScriptedModel(answer(call("look", n=0), call("look", n=1)), "done")
+    agent = Agent(
+        script.model,
+        tools=[look],
+        before_tool_execution=refuse,
+        approval=Approval("ask"),
+        approve=agree,
+    )
+    async with open_stage() as stage, stage.work(agent):
+        handle = await stage.start()
+        await stage.finish(handle)
+
+    assert stage.read(handle.id)[2:4] == ["tool_result: not here", "tool_result: looked 7"]
+    assert asked == ["look"]
 
 
 async def test_a_worker_that_ends_in_mid_call_leaves_the_rest_to_others(open_stage: OpenStage) -> None:
