@@ -120,12 +120,20 @@ _BY_PROGRAM = {
         "sort --files0-from=-", "sort --files0-from x", "sort -o f x", "sort -ro f x", "sort --compress-prog=evil x",
         "sort --comp=evil x", "sort x -o f",
     ),
-    "rg": ("rg --pre evil x", "rg --pre=evil x", "rg -nz x", "rg --hostname-bin=evil x", "rg KEY /", "rg KEY .."),
+    "rg": (
+        "rg --pre evil x", "rg --pre=evil x", "rg -nz x", "rg --hostname-bin=evil x", "rg KEY /", "rg KEY ..",
+        "rg KEY /var/run/..",
+    ),
     "grep": (
         "grep -r KEY .*/.*/.*", "grep -r KEY ..*/..*", "grep -r KEY /", "grep -rn KEY //", "grep -r KEY /.",
         "grep -r KEY /usr/..", "grep -r KEY ../..",
+        # Behind a link, `..` leads elsewhere: this is the root.
+        "grep -r KEY /var/run/..", "grep -rs KEY /usr/bin/X11/../..", "grep -r KEY /var/run/.*", "grep -r KEY x/..",
     ),
-    "diff": ("diff -r --from-file=/ x", "diff -r --to-file / x", "diff -r / x", "diff -l a b", "diff --pag a b"),
+    "diff": (
+        "diff -r --from-file=/ x", "diff -r --to-file / x", "diff -r / x", "diff -r /var/run/.. x", "diff -l a b",
+        "diff --pag a b",
+    ),
     "fd": ("fd -x evil", "fd -Hx evil", "fd --exec-b evil", "fd -X evil", "fd --base-directory / x"),
     "find": (
         "find . -delete", "find . -exec evil '{}' +", "find . -fprintf f x", "find . -name x -delete", "find . -D exec",
@@ -206,7 +214,10 @@ _BY_PROGRAM = {
         "git push ./evil main", "git push --receive-pack=evil origin", "git push --exec=evil origin", "git push -f",
         "git push origin +main", "git push origin :main", "git push --force-with-lease", "git push --signed",
     ),
-    "git ls-remote": ("git ls-remote --upload-pack=evil origin", "git ls-remote ext::evil", "git ls-remote ./evil"),
+    "git ls-remote": (
+        "git ls-remote --upload-pack=evil origin", "git ls-remote ext::evil", "git ls-remote ./evil",
+        "git ls-remote --sort=signature:grade origin",
+    ),
     "git reflog": ("git reflog expire --all", "git reflog delete x"),
     "git remote": (
         "git remote show origin https://evil.example/x", "git remote add x ext::evil", "git remote set-url origin x",
@@ -219,7 +230,10 @@ _BY_PROGRAM = {
     "git stash": ("git stash drop", "git stash clear", "git stash branch x"),
     "git grep": ("git grep -Oevil x", "git grep -nO x", "git grep --open-files=evil x", "git grep --textconv x"),
     "git cat-file": ("git cat-file --textconv HEAD:a", "git cat-file --filters HEAD:a"),
-    "git diff": ("git diff --output=f", "git diff --ext-diff", "git diff --no-index / x"),
+    "git diff": (
+        "git diff --output=f", "git diff --ext-diff", "git diff --no-index / x",
+        "git diff --no-index /var/run/.. x",
+    ),
     # Test runners and package managers
     "pytest": (
         "pytest -k /tmp/evil*", "pytest -- -pevil", "pytest x -- -p evil",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from posixpath import normpath
+from itertools import pairwise
 
 from steersman.policy.shell.syntax import Word
 from steersman.policy.shell.table import Entry, Option, read_entry
@@ -246,6 +246,12 @@ def is_outside(path: str) -> bool:
 
 
 def _is_above(path: str, *, wild: bool) -> bool:
-    """Whether a path is the root, or a folder above the workspace, with all that is below it."""
-    steps = normpath(path).split("/") if path else []
-    return bool(steps) and all(step in ("", "..") or (wild and _BACK.fullmatch(step)) for step in steps)
+    """Whether a path is the root, or a folder above the workspace, with all that is below it, or may be.
+
+    Where a name is a link, `..` after it leads elsewhere: `/var/run/..` is the root.
+    """
+    steps = [step for step in path.split("/") if step not in ("", ".")]
+    ups = [step == ".." or (wild and _BACK.fullmatch(step) is not None) for step in steps]
+    if not steps:
+        return path.startswith("/")
+    return all(ups) or any(up and not before for before, up in pairwise(ups))

@@ -118,6 +118,8 @@ def _check_git_format(found: Arguments) -> str | None:
 
 def _check_remote(found: Arguments) -> str | None:
     """A remote that is not configured is taken for a path or an address, whose repository can run programs."""
+    if (why := _check_git_format(found)) is not None:
+        return why
     names = [word.text for word in found.operands]
     if names and names[0] not in _REMOTES:
         return f"{names[0]!r:.200} may be another repository than those of this one"

@@ -81,7 +81,7 @@ _LINKER = re.compile(r"ld(-|\.so|.*\.so\.).*")
 def explain_runner(program: str) -> str | None:
     """Explain why a prefix rule must not allow a program that runs others; `None` for a program not known to."""
     name = program.rpartition("/")[2]
-    why = RUNNERS.get(name) or RUNNERS.get(re.sub(r"[-0-9.]+$", "", name))
+    why = RUNNERS.get(name) or RUNNERS.get(name.rstrip("-.0123456789"))
     if why is None and (family := _FAMILIES.fullmatch(name)):
         why = RUNNERS[family[1]]
     return why or ("runs other commands" if _LINKER.fullmatch(name) else None)

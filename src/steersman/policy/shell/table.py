@@ -33,7 +33,7 @@ from functools import cache
 _TABLES = ("text", "system", "git", "code", "packages", "cloud")
 _TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([niorstdlu])?")
 _CLUSTER = re.compile(r"-[A-Za-z0-9.#]{2,}")
-_VERSION = re.compile(r"[-0-9.]+$")
+_VERSION = "-.0123456789"
 # Other programs may have a digit that is no version: `id3` is not `id`.
 _NUMBERED = frozenset(("python", "pip", "node", "ruby", "php", "perl", "pytest", "gcc", "clang"))
 _LONGEST = 4
@@ -79,7 +79,7 @@ def find_program(program: str) -> str | None:
     programs = _load_index().programs
     if name in programs:
         return name
-    short = _VERSION.sub("", name)
+    short = name.rstrip(_VERSION)
     known = short in programs and (short in _NUMBERED or not name[len(short) :].isdigit())
     return short if known else None
 
