@@ -38,11 +38,15 @@ def keep_records(events: Sequence[tuple[str, Event]]) -> list[tuple[str, Event]]
     return [(position, event) for position, event in events if "." not in position]
 
 
-def show(events: Sequence[tuple[str, Event]], *, whole: bool = True) -> Screen:
-    """What a person sees."""
+def show(events: Sequence[tuple[str, Event]], *, whole: bool = True, moved: bool = False) -> Screen:
+    """What a person sees.
+
+    One who has `moved` to another server may get deltas of an answer whose beginning the first one did not know yet.
+    """
     screen = Screen(whole=whole)
     for _, event in events:
-        screen.show(event)
+        if not (moved and event["type"] == "message_update" and screen.text is None):
+            screen.show(event)
     return screen
 
 

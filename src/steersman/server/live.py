@@ -124,6 +124,8 @@ class LiveSession(Receipts):
         if (known := await self.find_receipt(key)) is not None:
             return known
         await self.settle()
+        if self.is_busy and key is not None:
+            await asyncio.to_thread(self.session.listening.look)  # it may have been sent to another server before
         if (known := await self.find_receipt(key)) is not None:
             return known  # sent twice at once
         if self.is_busy:

@@ -37,6 +37,7 @@ class Listening:
         self._journal = journal
         self._index = index
         self._report = report
+        self._look: Callable[[], None] | None = None
         self._stops: list[Callable[[], None]] = []
         self._joining = threading.Lock()
         self._feed: Feed | None = None
@@ -59,12 +60,18 @@ class Listening:
         listener.on_order = lambda order: (
             None if (me := listening()) is None or me.on_order is None else me.on_order(order)
         )
+        self._look = listener.look
         self._stops.append(handle.watch_queue(listener.look))
         if isinstance(handle, FollowedHandle):
             self._stops.append(
                 handle.watch_followers(lambda: None if (me := listening()) is None else me.tell_followers())
             )
         listener.look()
+
+    def look(self) -> None:
+        """Hear now what other processes have queued, which may be on its way. It blocks; for any thread."""
+        if self._look is not None:
+            self._look()
 
     def set_feed(self, feed: Feed) -> None:
         """Set what gives the events of runs to those that follow the session in other processes."""
