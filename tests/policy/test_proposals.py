@@ -62,6 +62,8 @@ def test_other_tools_are_allowed_by_name_host_or_path() -> None:
     assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
     page = {"url": "https://docs.example.com/a"}
     assert propose_rules(Approval(), tool_of("fetch"), page) == ("fetch(domain:docs.example.com)",)
+    unclear = {"url": "https://docs.example.com@evil.example/"}
+    assert propose_rules(Approval(), tool_of("fetch"), unclear) == ()
     assert propose_rules(Approval(), tool_of("mcp:git:log"), {}) == ("mcp:git:log",)
 
 

@@ -131,6 +131,12 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     )
 
 
+def find_host(url: object) -> str | None:
+    """The host that a plain URL surely leads to, or None."""
+    match = _URL.fullmatch(url) if isinstance(url, str) else None
+    return match[1].lower().rstrip(".") if match else None
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
     """The host of a URL: `example.com`, or `*.example.com` for everything below it."""
@@ -139,10 +145,9 @@ class Domain:
 
     def allows(self, url: object) -> bool:
         """Whether a URL surely leads to this host."""
-        match = _URL.fullmatch(url) if isinstance(url, str) else None
-        if match is None:
+        host = find_host(url)
+        if host is None:
             return False
-        host = match[1].lower().rstrip(".")
         return host.endswith(self.name[1:]) if self.name.startswith("*.") else host == self.name
 
     def match(self, url: object) -> Match:
@@ -150,10 +155,9 @@ class Domain:
         if not isinstance(url, str):
             return "maybe"
         name = self.name.removeprefix("*.")
-        match = _URL.fullmatch(url)
-        if match is None:
+        host = find_host(url)
+        if host is None:
             return "yes" if name in fold_lookalikes(url) else "maybe"
-        host = match[1].lower().rstrip(".")
         return "yes" if host == name or host.endswith(f".{name}") else "no"
 
 

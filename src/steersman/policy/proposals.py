@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from steersman.policy.approval import Approval
 from steersman.policy.destructive import find_destructive_effects
+from steersman.policy.patterns import find_host
 from steersman.policy.rules import SHELL, propose_command_rule
 from steersman.policy.shell.syntax import Part, parse_command
 
@@ -64,8 +64,9 @@ def _find_first(
 def _list_candidates(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     if tool.name.lower() == SHELL:
         yield from _list_command_rules(approval, tool, arguments.get("command"))
-    elif host := _find_host(tool, arguments):
-        yield [f"{tool.name}(domain:{host})"]
+    elif tool.name == "fetch":
+        if host := find_host(arguments.get("url")):
+            yield [f"fetch(domain:{host})"]
     else:
         yield [tool.name]
 
@@ -77,15 +78,6 @@ def _list_exact_candidates(approval: Approval, tool: Tool, arguments: Mapping[st
     elif isinstance(path, str) and tool.access == "edit":
         yield [f"{tool.name}({path})"]
     yield from _list_candidates(approval, tool, arguments)
-
-
-def _find_host(tool: Tool, arguments: Mapping[str, Any]) -> str | None:
-    if tool.name != "fetch" or not isinstance(url := arguments.get("url"), str):
-        return None
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _list_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
