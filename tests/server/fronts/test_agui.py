@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,13 @@ from tests.server.judging import judge
 from tests.server.kit import Client, Gate, deploy, make_agent, make_deployer, run_server
 
 from steersman import Agent
-from steersman.server.fronts.agui import Translator
+from steersman.server.fronts.agui import Message, Translator
+from steersman.server.fronts.agui_route import stream
+from steersman.server.fronts.following import follow_events
+from steersman.server.sessions import Sessions
+from steersman.session import MemoryStore
 from steersman.testing import ScriptedModel, answer, call, error, thinking
+from steersman.types.messages import user_message
 
 pytestmark = pytest.mark.real_time
 Frame = dict[str, Any]
@@ -273,6 +279,91 @@ def test_a_reader_that_falls_behind_gets_the_whole_answer_once(events: list[Fram
     check_frames(frames)
     assert join_text(frames) == "Hello."
     assert len({frame["messageId"] for frame in frames if "messageId" in frame}) == 1
+
+
+def say_call(**fields: Any) -> Frame:
+    block = {"type": "tool_call", "id": "c1", "name": "look", **fields}
+    return {"role": "assistant", "stop_reason": "tool_use", "content": [block]}
+
+
+def tell_call(type: str, **fields: Any) -> Frame:
+    return {"type": "message_update", "loop_id": "run", "delta": {"type": type, "content_index": 0, **fields}}
+
+
+BEGUN = [START, tell_call("tool_call_start", id="c1", name="look")]
+LAGGED: Frame = {
+    "type": "snapshot",
+    "loop_id": "run",
+    "message": say_call(arguments={}, raw_arguments='{"at": "Os', complete=False),
+}
+REST = [tell_call("tool_call_delta", delta='lo"}'), tell_call("tool_call_end")]
+CALLED: Frame = {
+    "type": "message_end",
+    "loop_id": "run",
+    "entry_id": "e1",
+    "message": say_call(arguments={"at": "Oslo"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("events", "is_broken"),
+    [
+        ([], False),
+        (BEGUN, False),
+        ([*BEGUN, tell_call("tool_call_delta", delta='{"at":"O')], False),
+        ([*BEGUN, tell_call("tool_call_delta", delta='{"at": "O')], True),
+        ([LAGGED, *REST], False),
+        ([*BEGUN, tell_call("tool_call_delta", delta='{"a'), LAGGED, *REST], False),
+        ([*BEGUN, tell_call("tool_call_delta", delta='{"a'), LAGGED], True),
+        ([START, tell_call("tool_call_start", id="c0", name="void"), tell_call("tool_call_delta", delta="{")], False),
+    ],
+)
+def test_a_reader_that_falls_behind_in_a_call_gets_its_arguments(events: list[Frame], is_broken: bool) -> None:
+    """S4: what is missing is added, and where it cannot be, the messages are told anew."""
+    translator = Translator("thread", "run")
+    frames = [*translator.start(), *(frame for event in [*events, CALLED] for frame in translator.translate(event))]
+    assert translator.is_broken == is_broken
+    frames += translator.translate({"type": "agent_end", "end_reason": "done"})
+    check_frames(frames)
+    pieces = [f["delta"] for f in frames if f["type"] == "TOOL_CALL_ARGS" and f["toolCallId"] == "c1"]
+    assert is_broken or json.loads("".join(pieces)) == {"at": "Oslo"}
+    assert [f["toolCallId"] for f in frames if f["type"] == "TOOL_CALL_END"].count("c1") == 1
+
+
+async def test_arguments_that_cannot_be_completed_are_told_with_the_messages() -> None:
+    """S4: the client's messages are those of the log in the end, under the ids that it knows."""
+    script = (answer("Let me see.", call("look", at="Oslo")), "Done.")
+    sessions = Sessions(make_agent(*script), MemoryStore())
+    try:
+        live = await sessions.open_named(None, "thread-1")
+        sent = [Message("m1", "user", "Go.")]
+        act = partial(live.prompt, user_message("Go."), key="agui:m1", loop_id="run")
+        events = [event async for event in follow_events(live, act)]
+        records = [event for event in events if event[1]["type"] not in ("message_update", "started")]
+        at = [event["message"]["role"] for _, event in records if event["type"] == "message_start"].index("assistant")
+        start = [index for index, (_, event) in enumerate(records) if event["type"] == "message_start"][at] + 1
+
+        async def lag() -> AsyncGenerator[tuple[str, Frame]]:
+            """What a reader gets that falls out of the ring in the middle of the arguments."""
+            for event in records[:start]:
+                yield event
+            for kind, fields in (
+                ("tool_call_start", {"id": "call_1", "name": "look"}),
+                ("tool_call_delta", {"delta": '{"at": "O'}),
+            ):
+                yield "", tell_call(kind, **fields, content_index=1)
+            for event in records[start:]:
+                yield event
+
+        frames = [frame async for frame in stream(live, Translator("thread-1", "run"), lag(), None, sent)]
+    finally:
+        await sessions.close()
+    check_frames(frames)
+    [snapshot] = [frame for frame in frames if frame["type"] == "MESSAGES_SNAPSHOT"]
+    answered = next(message for message in snapshot["messages"] if message["role"] == "assistant")
+    assert snapshot["messages"][0]["id"] == "m1"
+    assert json.loads(answered["toolCalls"][0]["function"]["arguments"]) == {"at": "Oslo"}
+    assert answered["id"] == next(frame["messageId"] for frame in frames if frame["type"] == "TEXT_MESSAGE_START")
 
 
 @pytest.mark.parametrize("content", ["", "  ", []])

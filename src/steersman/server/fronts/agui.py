@@ -111,6 +111,10 @@ class Translator:
         self._told: dict[int, list[str]] = {}
         self._names: dict[int, str] = {}
         self._calls: set[str] = set()
+        # The same for the arguments of its calls.
+        self._args: dict[int, list[str]] = {}
+        self.is_broken = False
+        """Whether arguments that were told cannot be completed: the client needs its messages anew."""
 
     def skip_answers(self, loop_id: str, count: int) -> None:
         """Begin behind the first answers of a run, which other streams have told."""
@@ -178,7 +182,7 @@ class Translator:
     def _begin_message(self, id: str) -> list[Frame]:
         frames = self._close_all()
         self._message = id
-        self._told, self._names = {}, {}
+        self._told, self._names, self._args = {}, {}, {}
         return frames
 
     def _show_rest(self, loop_id: str, message: Frame) -> list[Frame]:
@@ -193,17 +197,41 @@ class Translator:
         frames: list[Frame] = []
         if not self._message:
             frames = self._begin_answer(loop_id)
-        elif any(not texts.get(index, "").startswith(text) for index, text in told.items()):
+        elif any(not texts.get(index, "").startswith(text) for index, text in told.items()) or self._has_others(
+            message
+        ):
             frames, told = self._try_again(loop_id), {}
         for index, kind, text in blocks:
             frames += self._add_text(index, kind, text[len(told.get(index, "")) :])
+        return [*frames, *self._show_rest_of_calls(message)]
+
+    def _has_others(self, message: Frame) -> bool:
+        """Whether calls are arriving that are not in this answer: they are of an attempt before."""
+        ids = [block.get("id") for block in message["content"]]
+        return any("toolCallId" in ends[0] and ends[0]["toolCallId"] not in ids for ends in self._open.values())
+
+    def _show_rest_of_calls(self, message: Frame) -> list[Frame]:
+        """Tell what the client does not have yet of the calls that are arriving, if it can be added to what it has."""
+        frames: list[Frame] = []
+        for index, block in enumerate(message["content"]):
+            if block["type"] != "tool_call":
+                continue
+            if block.get("complete") is False and block["id"] not in self._calls:
+                frames += self._open_call(index, block["id"], block["name"])
+            if index not in self._open or index not in self._args:
+                continue
+            text, told = _write_arguments(block), "".join(self._args[index])
+            if text.startswith(told):
+                frames += self._add_args(index, text[len(told) :])
+            else:  # the end was missed, and the log has the arguments in another form than the model wrote them
+                self.is_broken = True
         return frames
 
     def _end_message(self, event: Frame) -> list[Frame]:
         message = event["message"]
         if message["role"] == "assistant":
             frames = [*self._show_rest(event["loop_id"], message), *self._close_all(), *self._complete_calls(message)]
-            self._message, self._told = "", {}
+            self._message, self._told, self._args = "", {}, {}
             return frames
         if message["role"] == "tool_result":
             return [self._describe_result(event["entry_id"], message)]
@@ -218,6 +246,17 @@ class Translator:
                 frames += self._start_call(block["id"], block["name"])
                 frames += [{"type": "TOOL_CALL_ARGS", "toolCallId": block["id"], "delta": text}, _end_call(block["id"])]
         return frames
+
+    def _open_call(self, index: int, id: str, name: str) -> list[Frame]:
+        frames = self._start_call(id, name)
+        self._open[index], self._args[index] = [_end_call(id)], []
+        return frames
+
+    def _add_args(self, index: int, more: str) -> list[Frame]:
+        if not more:
+            return []
+        self._args[index].append(more)
+        return [{"type": "TOOL_CALL_ARGS", "toolCallId": self._open[index][0]["toolCallId"], "delta": more}]
 
     def _start_call(self, id: str, name: str) -> list[Frame]:
         self._calls.add(id)
@@ -236,12 +275,9 @@ class Translator:
             case {"type": "text_delta" | "thinking_delta" as kind, "delta": str(more)}:
                 return self._add_text(index, _DELTAS[kind], more)
             case {"type": "tool_call_start", "id": str(call), "name": str(name)} if call:
-                frames = self._start_call(call, name)
-                self._open[index] = [_end_call(call)]
-                return frames
-            case {"type": "tool_call_delta", "delta": str(more)} if index in self._open:
-                call = self._open[index][0]["toolCallId"]
-                return [{"type": "TOOL_CALL_ARGS", "toolCallId": call, "delta": more}] if more else []
+                return self._open_call(index, call, name)
+            case {"type": "tool_call_delta", "delta": str(more)} if index in self._open and index in self._args:
+                return self._add_args(index, more)
             case {"type": "text_end" | "thinking_end" | "tool_call_end"}:
                 return self._open.pop(index, [])
             case {"type": "reset"}:
@@ -286,6 +322,11 @@ def name_answer(loop_id: str, number: int) -> str:
 
 def _name_block(answer_id: str, index: int) -> str:
     return f"{answer_id}-{index}"
+
+
+def _write_arguments(block: Frame) -> str:
+    raw: str | None = block.get("raw_arguments")
+    return msgspec.json.encode(block["arguments"]).decode() if raw is None else raw
 
 
 def _end_call(id: str) -> Frame:

@@ -72,7 +72,7 @@ async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGen
         for loop_id, count in known.answers.items():
             translator.skip_answers(loop_id, count)
         events = await begin(live, partial(answer, live, entries))
-        return stream(live, translator, events, messages, list_questions(live))
+        return stream(live, translator, events, messages, body.messages, list_questions(live))
     found = find_new_message(body.messages, partial(is_known, live))
     if found is None:
         return await follow(live, translator, body)
@@ -83,7 +83,7 @@ async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGen
         raise Problem(409, "A run is going on in this thread. Wait until it has ended, or answer its interrupt.")
     loop_id = body.run_id if body.run_id and live.hub.spans.find_start(body.run_id) is None else None
     act = partial(live.prompt, found[0], key=_make_key(found[1]), loop_id=loop_id)
-    return stream(live, translator, await begin(live, act), None)
+    return stream(live, translator, await begin(live, act), None, body.messages)
 
 
 def is_known(live: LiveSession, id: str) -> bool:
@@ -115,7 +115,7 @@ async def follow(live: LiveSession, translator: Translator, body: RunInput) -> A
         if event["type"] == "message_end" and event["message"]["role"] != "user"
     }
     before = [message for message in messages if message["id"] not in told]
-    return stream(live, translator, follow_events(live, None, start), before)
+    return stream(live, translator, follow_events(live, None, start), before, body.messages)
 
 
 def find_open_entries(live: LiveSession, entries: list[Resume]) -> list[Resume]:
@@ -158,9 +158,13 @@ async def stream(
     translator: Translator,
     events: Events,
     messages: Sequence[Frame] | None,
+    sent: Sequence[Message],
     questions: Sequence[Frame] = (),
 ) -> AsyncGenerator[Frame]:
-    """The frames of one stream: exactly one RUN_FINISHED or RUN_ERROR, at its end. `questions` are still open."""
+    """The frames of one stream: exactly one RUN_FINISHED or RUN_ERROR, at its end. `questions` are still open.
+
+    `sent` is the client's history, which it knows by ids of its own.
+    """
     for frame in translator.start():
         yield frame
     if messages is not None:
@@ -172,6 +176,7 @@ async def stream(
             return
         async for _, event in events:
             frames = translator.translate(event)
+            frames += await mend(live, translator, event, sent)
             if event["type"] == "approval_requested":
                 frames += interrupt(live, translator, event)
             for frame in frames:
@@ -181,6 +186,14 @@ async def stream(
     stopped = live.hub.closed or live.is_busy
     for frame in translator.fail(*((_STOPPED, "stopped") if stopped else (INTERRUPTED, "interrupted"))):
         yield frame
+
+
+async def mend(live: LiveSession, translator: Translator, event: Event, sent: Sequence[Message]) -> list[Frame]:
+    """The conversation, after an answer of which something was told that cannot be completed."""
+    if not translator.is_broken or event["type"] != "message_end":
+        return []
+    translator.is_broken = False
+    return [describe_messages(list_messages(live, await find_names(live, sent)))]
 
 
 def interrupt(live: LiveSession, translator: Translator, event: Event) -> list[Frame]:
