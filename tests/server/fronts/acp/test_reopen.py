@@ -14,11 +14,11 @@ from steersman.testing import ScriptedModel, answer, call
 pytestmark = pytest.mark.real_time
 
 
-def _is_question(message: Any) -> bool:
+def is_question(message: Any) -> bool:
     return message.get("method") == "session/request_permission"
 
 
-async def _leave_open(folders: ScriptedFolders, folder: Path, words: str = "deploy", questions: int = 1) -> str:
+async def leave_open(folders: ScriptedFolders, folder: Path, words: str = "deploy", questions: int = 1) -> str:
     """A session whose run is cut while it asks; returns its id."""
     async with open_editor(folders) as editor:
         editor.answer = None
@@ -28,7 +28,7 @@ async def _leave_open(folders: ScriptedFolders, folder: Path, words: str = "depl
     return session
 
 
-async def _open(editor: Editor, method: str, session: str, folder: Path) -> None:
+async def open_again(editor: Editor, method: str, session: str, folder: Path) -> None:
     await editor.call(method, sessionId=session, cwd=str(folder), mcpServers=[])
 
 
@@ -47,11 +47,11 @@ async def test_an_open_question_is_asked_again_and_the_answer_counts(
 ) -> None:
     """S7: it is asked once, after the response; the run goes on with the answer, and the next prompt after it."""
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
         editor.answer = lambda _: decision
         opened = editor.ask(method, sessionId=session, cwd=str(tmp_path), mcpServers=[])
-        question = await editor.wait_for(_is_question)
+        question = await editor.wait_for(is_question)
         told = [one.get("id") for one in editor.messages]
         assert told.index(opened) < told.index(question["id"])
         asked = question["params"]["toolCall"]
@@ -65,7 +65,7 @@ async def test_an_open_question_is_asked_again_and_the_answer_counts(
         assert editor.join("agent_message_chunk").endswith("that is prompt 2.")
         assert len(editor.questions) == 1
     async with open_editor(folders) as editor:
-        await _open(editor, method, session, tmp_path)
+        await open_again(editor, method, session, tmp_path)
         assert await editor.say(session, "hello") == "end_turn"
         assert editor.questions == [], "what is answered is not asked again"
 
@@ -73,26 +73,26 @@ async def test_an_open_question_is_asked_again_and_the_answer_counts(
 async def test_a_question_without_an_answer_stays_open_also_after_a_close(tmp_path: Path) -> None:
     """S7: no run begins without an answer; closing the session changes nothing."""
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
         editor.answer = None
         for count in (1, 2, 3):
-            await _open(editor, "session/load", session, tmp_path)
+            await open_again(editor, "session/load", session, tmp_path)
             await editor.wait_for(lambda _, count=count: len(editor.questions) == count)
         await editor.call("session/close", sessionId=session)
         editor.answer = lambda _: YES
-        await _open(editor, "session/resume", session, tmp_path)
+        await open_again(editor, "session/resume", session, tmp_path)
         await _wait_for_text(editor, "Done.")
         assert list(editor.last_statuses.values()) == ["completed"]
 
 
 async def test_an_option_that_is_changed_meanwhile_leaves_the_question_open(tmp_path: Path) -> None:
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
         editor.answer = None
-        await _open(editor, "session/load", session, tmp_path)
-        question = await editor.wait_for(_is_question)
+        await open_again(editor, "session/load", session, tmp_path)
+        question = await editor.wait_for(is_question)
         await editor.call("session/set_config_option", sessionId=session, configId="thinking", value="low")
         await editor.front.sessions[session].live.configure({"thinking_level": "low"}, [])
         editor.send({"id": question["id"], "result": YES})
@@ -102,18 +102,18 @@ async def test_an_option_that_is_changed_meanwhile_leaves_the_question_open(tmp_
 async def test_cancel_resolves_the_question_without_a_turn_of_the_model(tmp_path: Path) -> None:
     """Section 5: session/cancel stops what goes on; the call has not run, and is not asked about again."""
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
         editor.answer = None
-        await _open(editor, "session/load", session, tmp_path)
-        question = await editor.wait_for(_is_question)
+        await open_again(editor, "session/load", session, tmp_path)
+        question = await editor.wait_for(is_question)
         editor.send({"method": "session/cancel", "params": {"sessionId": session}})
         editor.send({"id": question["id"], "result": {"outcome": {"outcome": "cancelled"}}})
         await _wait_for_turn(editor, session)
         assert list(editor.last_statuses.values()) == ["failed"]
         assert editor.join("agent_message_chunk") == "Let me see. "
     async with open_editor(folders) as editor:
-        await _open(editor, "session/load", session, tmp_path)
+        await open_again(editor, "session/load", session, tmp_path)
         assert await editor.say(session, "hello") == "end_turn"
         assert editor.questions == []
 
@@ -121,11 +121,11 @@ async def test_cancel_resolves_the_question_without_a_turn_of_the_model(tmp_path
 async def test_a_prompt_takes_the_place_of_the_question(tmp_path: Path) -> None:
     """The call counts as interrupted, and an answer that comes later changes nothing."""
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
         editor.answer = None
-        await _open(editor, "session/load", session, tmp_path)
-        question = await editor.wait_for(_is_question)
+        await open_again(editor, "session/load", session, tmp_path)
+        question = await editor.wait_for(is_question)
         assert await editor.say(session, "hello") == "end_turn"
         assert list(editor.last_statuses.values()) == ["failed"]
         editor.send({"id": question["id"], "result": YES})
@@ -147,9 +147,9 @@ async def test_a_prompt_or_a_cancel_stops_the_run_that_went_on(tmp_path: Path, s
     turns = iter([answer(call("risky")), slow, answer("Something else.")])
     model = ScriptedModel(lambda _: next(turns), repeat_last=True).model
     folders = ScriptedFolders(lambda _: Agent(model, tools=[risky]))
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
-        await _open(editor, "session/load", session, tmp_path)
+        await open_again(editor, "session/load", session, tmp_path)
         await editor.wait_for_update("agent_message_chunk")
         if stop == "session/cancel":
             editor.send({"method": stop, "params": {"sessionId": session}})
@@ -167,15 +167,15 @@ async def test_a_prompt_or_a_cancel_stops_the_run_that_went_on(tmp_path: Path, s
 async def test_an_editor_that_cannot_ask_starts_no_run(tmp_path: Path) -> None:
     """S8 is about runs that would wait; here none does, so the question stays open for one who can answer it."""
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path)
+    session = await leave_open(folders, tmp_path)
     async with open_editor(folders) as editor:
         editor.answer = lambda _: {"code": -32601, "message": "Method not found"}
-        await _open(editor, "session/load", session, tmp_path)
-        await editor.wait_for(_is_question)
+        await open_again(editor, "session/load", session, tmp_path)
+        await editor.wait_for(is_question)
         await editor.call("session/load", sessionId=session, cwd=str(tmp_path), mcpServers=[])
         assert not editor.front.sessions[session].live.is_busy
     async with open_editor(folders) as editor:
-        await _open(editor, "session/resume", session, tmp_path)
+        await open_again(editor, "session/resume", session, tmp_path)
         await _wait_for_text(editor, "Done.")
 
 
@@ -191,12 +191,12 @@ async def test_several_open_questions_are_asked_at_once_and_each_once(tmp_path: 
     turns = iter([answer(call("risky", target="a"), call("risky", target="b")), answer("The end.")])
     model = ScriptedModel(lambda _: next(turns), repeat_last=True).model
     folders = ScriptedFolders(lambda _: Agent(model, tools=[risky]))
-    session = await _leave_open(folders, tmp_path, questions=2)
+    session = await leave_open(folders, tmp_path, questions=2)
     async with open_editor(folders) as editor:
         editor.answer = None
-        await _open(editor, "session/load", session, tmp_path)
+        await open_again(editor, "session/load", session, tmp_path)
         await editor.wait_for(lambda _: len(editor.questions) == 2)
-        first, other = [one["id"] for one in editor.messages if _is_question(one)]
+        first, other = [one["id"] for one in editor.messages if is_question(one)]
         editor.send({"id": other, **({"error": second} if "code" in second else {"result": second})})
         editor.send({"id": first, "result": YES})
         await _wait_for_text(editor, "The end.")
@@ -208,9 +208,9 @@ async def test_several_open_questions_are_asked_at_once_and_each_once(tmp_path: 
 async def test_a_sub_agents_question_is_over(tmp_path: Path) -> None:
     """Its conversation is not kept, so an answer could not count: it is not asked for, and the model is told."""
     folders = ScriptedFolders()
-    session = await _leave_open(folders, tmp_path, "delegate")
+    session = await leave_open(folders, tmp_path, "delegate")
     async with open_editor(folders) as editor:
-        await _open(editor, "session/load", session, tmp_path)
+        await open_again(editor, "session/load", session, tmp_path)
         assert list(editor.last_statuses.values()) == ["failed"]
         assert await editor.say(session, "hello") == "end_turn"
         assert editor.questions == []

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -51,6 +52,8 @@ class AcpFront:
         self._timeout = approval_timeout
         self._turns = Turns(self.peer, outlet, Permissions(self.peer))
         self._folders: set[Path] = set()
+        # Held while a session is loaded or resumed, so that one that is asked for twice at once is opened in turn.
+        self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._prompts: dict[RequestId, OpenSession] = {}
         self._methods: dict[str, Callable[[Params], Awaitable[Any]]] = {
             "initialize": self._initialize,
@@ -134,6 +137,10 @@ class AcpFront:
 
     async def _load(self, params: Params) -> Params:
         wanted = read_params(params, prompts.OldSession)
+        async with self._opening.setdefault(wanted.session_id, asyncio.Lock()):
+            return await self._load_alone(wanted)
+
+    async def _load_alone(self, wanted: prompts.OldSession) -> Params:
         session = await self._open(wanted.session_id, wanted.cwd, wanted.mcp_servers)
         updates = Updates(str(session.cwd), echo=True)
         for entry in session.live.session.entries():
@@ -151,9 +158,10 @@ class AcpFront:
 
     async def _resume(self, params: Params) -> Params:
         wanted = read_params(params, prompts.OldSession)
-        session = await self._open(wanted.session_id, wanted.cwd, wanted.mcp_servers)
-        self._ask_again_soon(session, None)
-        return _describe_state(session)
+        async with self._opening.setdefault(wanted.session_id, asyncio.Lock()):
+            session = await self._open(wanted.session_id, wanted.cwd, wanted.mcp_servers)
+            self._ask_again_soon(session, None)
+            return _describe_state(session)
 
     def _ask_again_soon(self, session: OpenSession, history: Updates | None) -> None:
         """Ask again what the end of a process has left open, after the response."""
