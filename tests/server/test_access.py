@@ -108,6 +108,35 @@ async def test_a_session_of_another_user_does_not_exist() -> None:
     assert unknown == 401
 
 
+async def test_a_session_of_another_user_does_not_exist_at_another_server_either(tmp_path: Path) -> None:
+    """S6: what is open elsewhere is neither heard, watched nor answered for another user."""
+
+    async def find_user(request: web.Request) -> str | None:
+        return request.headers.get("X-User")
+
+    store = tmp_path / "sessions.db"
+    first = run_server(store=store, authenticate=find_user)
+    async with first as a, run_server(store=store, authenticate=find_user) as b:
+        _, body = await a.send("POST", "/sessions", X_User="ann")
+        path = f"/sessions/{body['id']}"
+        await a.send("POST", f"{path}/prompt", {"content": "Deploy."}, X_User="ann")
+        shown: Any = {}
+        while shown.get("status") != "waiting":
+            _, shown = await b.send("GET", path, X_User="ann")
+        words, answer = {"content": "Hi."}, {"id": shown["approvals"][0]["approval_id"]}
+        said = {"prompt": words, "steer": words, "follow_up": words, "approve": answer, "deny": answer}
+        theirs = [
+            (await b.send("POST", f"{path}/{action}", said.get(action, {}), X_User="bob"))[0]
+            for action in (*said, "abort", "continue", "rerun", "configure")
+        ]
+        theirs += [(await b.send("GET", f"{path}{more}", X_User="bob"))[0] for more in ("", "/events", "/tree")]
+        _, after = await b.send("GET", path, X_User="ann")
+        _, theirs_listed = await b.send("GET", "/sessions", X_User="bob")
+        await b.send("POST", f"{path}/abort", {}, X_User="ann")
+    assert set(theirs) == {404}
+    assert (after["status"], after["queued"], theirs_listed["sessions"]) == ("waiting", [], [])
+
+
 async def test_a_body_that_is_too_large_or_no_json_is_refused() -> None:
     async with run_server(make_agent("Yes."), max_body=1000) as client:
         id = await client.create()
