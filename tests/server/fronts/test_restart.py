@@ -11,6 +11,8 @@ from tests.server.fronts.test_agui import check_frames, read_frames, user
 from tests.server.kit import Client
 from tests.server.program import Program, run_program
 
+from steersman.server.fronts.a2a import Translator
+
 pytestmark = pytest.mark.real_time
 KEY = {"Idempotency_Key": "the-same"}
 
@@ -140,3 +142,12 @@ async def test_a_question_of_mcp_is_answered_on_the_page_or_over_http(tmp_path: 
         _, shown = await client.send("GET", f"/sessions/{session['id']}")
         await client.act(session["id"], "approve", {"id": shown["approvals"][0]["approval_id"]})
         assert await read_result(client, session["id"]) == "completed"
+
+
+def test_the_time_of_a_question_of_a2a_is_that_of_its_record() -> None:
+    """S7: the status is the same before and after a restart; the run itself has noted another moment."""
+    translator = Translator("task", "context")
+    question: Any = {"type": "approval_requested", "approval_id": "a", "tool_name": "x", "reason": "", "preview": ""}
+    translator.translate({**question, "timestamp": 2.0})
+    translator.ask([{**question, "timestamp": 1.999, "args": {}}])
+    assert translator.describe()["status"]["timestamp"] == "1970-01-01T00:00:02.000Z"

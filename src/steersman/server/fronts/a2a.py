@@ -36,6 +36,8 @@ class Translator:
         self._message: Frame | None = None
         # The time of the last event, and of the one that the status is from.
         self._time: float | None = None
+        # By question: when it was asked.
+        self._asked_at: dict[str, float | None] = {}
         self._told_at: float | None = None
         self._artifacts: list[Frame] = []
         self._history: list[Frame] = []
@@ -60,7 +62,7 @@ class Translator:
 
     def translate(self, event: Frame) -> list[Frame]:
         """The updates for an event; none for what is not told."""
-        self._time = event.get("timestamp", self._time)
+        self._note_time(event)
         match event:
             case {"type": "agent_start"}:
                 return [self._tell(WORKING)]
@@ -85,10 +87,16 @@ class Translator:
             case _:
                 return []
 
+    def _note_time(self, event: Frame) -> None:
+        self._time = event.get("timestamp", self._time)
+        if event["type"] == "approval_requested":
+            self._asked_at[event["approval_id"]] = self._time
+
     def ask(self, questions: Sequence[Frame]) -> list[Frame]:
         """The task waits for an answer to a question."""
         one = questions[0]
-        self._time = one.get("timestamp", self._time)
+        # The time of its record, as after a restart; the run notes another one a moment before.
+        self._time = self._asked_at.get(one["approval_id"], one.get("timestamp", self._time))
         words = f"{one['tool_name']}: {one['reason']}\n{one['preview']}\nAnswer yes or no."
         data = {"approvalId": one["approval_id"], "tool": one["tool_name"], "arguments": one["args"]}
         return [self._tell(INPUT_REQUIRED, {"text": words}, {"data": data})]
