@@ -272,6 +272,25 @@ def test_limits_of_processes_outside_cannot_be_set(room: Room, walls: Confinemen
     assert room.run(walls, "ulimit -n 77; ulimit -n") == ("77\n", 0)
 
 
+def test_processes_outside_are_not_scheduled_otherwise(room: Room, walls: Confinement) -> None:
+    """docs/bash.md: a command changes neither the priority nor the processors of other processes."""
+    # Without capabilities, because the kernel protects a process of root that has more than the command.
+    drop = "import ctypes; [ctypes.CDLL(None).prctl(24, number) for number in range(64)]"
+    start = f"{drop}; import os; os.execlp('sh', 'sh', '-c', 'echo; exec sleep 60')"
+    with subprocess.Popen([sys.executable, "-c", start], stdout=subprocess.PIPE) as outside:
+        try:
+            assert outside.stdout is not None
+            outside.stdout.readline()
+            for call in (f"sched_setaffinity({outside.pid}, {{0}})", f"setpriority(0, {outside.pid}, 9)"):
+                assert room.run(walls, f"{python(f'import os; os.{call}')} 2>/dev/null")[1] == 1
+            assert os.getpriority(os.PRIO_PROCESS, outside.pid) == os.getpriority(os.PRIO_PROCESS, 0)
+            assert os.sched_getaffinity(outside.pid) == os.sched_getaffinity(0)
+        finally:
+            outside.kill()
+    own = "import os; os.sched_setaffinity(0, {0}); print(os.nice(5))"
+    assert room.run(walls, python(own))[1] == 0
+
+
 def test_shared_memory_of_others_cannot_be_used(room: Room, walls: Confinement) -> None:
     """docs/bash.md: other processes cannot be read. Shared memory by a key is no file, so no rule for files holds."""
     library = ctypes.CDLL(None, use_errno=True)

@@ -108,6 +108,21 @@ def test_only_its_own_limits_can_be_set(machine: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("machine", "by_id", "by_kind"),
+    [("x86_64", [142, 144, 203, 256, 279, 314], [141, 251]), ("aarch64", [118, 119, 122, 238, 239, 274], [140, 30])],
+)
+def test_only_its_own_processes_are_scheduled_otherwise(machine: str, by_id: list[int], by_kind: list[int]) -> None:
+    """docs/bash.md: where other processes are seen, their priority and their processors cannot be changed."""
+    audit, program = AUDIT[machine], build_filter((), alone=False, machine=machine)
+    for number in by_id:
+        assert [verdict(program, audit, number, pid) for pid in (0, 1, 4321, -1)] == [ALLOWED, *[DENIED] * 3]
+        assert verdict(build_filter((), machine=machine), audit, number, 4321) == ALLOWED
+    for number, (process, group, user) in zip(by_kind, ((0, 1, 2), (1, 2, 3)), strict=True):
+        assert [verdict(program, audit, number, kind, 0) for kind in (process, group, user)] == [ALLOWED] * 2 + [DENIED]
+        assert [verdict(program, audit, number, kind, 4321) for kind in (process, group, user)] == [DENIED] * 3
+
+
+@pytest.mark.parametrize(
     ("machine", "numbers"),
     [
         ("x86_64", [29, 30, 31, *range(64, 67), *range(68, 72), 220, 240, 241]),

@@ -128,7 +128,9 @@ class Confinement:
             "held": list(where.protected.held) if self.namespaces else [],
             "capabilities": _FILE_CAPABILITIES,
             "landlock": build_landlock_rules(where, self.abi, own_memory=self.namespaces),
-            "seccomp": seccomp.build_filter(families, setgid=_is_shared_by_group(where), shared=self.namespaces),
+            "seccomp": seccomp.build_filter(
+                families, setgid=_is_shared_by_group(where), shared=self.namespaces, alone=False
+            ),
         }
 
 

@@ -43,6 +43,10 @@ class _Machine(NamedTuple):
     opening: tuple[tuple[int, int, int], ...]
     making: tuple[tuple[int, int], ...]
     changing: tuple[tuple[int, int], ...]
+    # Calls that change how a process is scheduled: those whose first argument is its id, and those whose second is one,
+    # with the first argument that means all processes of a user.
+    scheduling: tuple[int, ...]
+    ranking: tuple[tuple[int, int], ...]
 
 
 # The same on all: io_uring, which opens sockets past any seccomp filter; the new mount calls; pidfd_getfd; quotactl_fd.
@@ -70,6 +74,9 @@ _MACHINES = {
         opening=((2, _SECOND, _THIRD), (257, _THIRD, _FOURTH)),  # open openat
         making=((85, _SECOND), (133, _SECOND), (259, _THIRD)),  # creat mknod mknodat
         changing=((90, _SECOND), (91, _SECOND), (268, _THIRD), (_FCHMODAT2, _THIRD)),  # chmod fchmod fchmodat
+        # sched_setparam sched_setscheduler sched_setaffinity sched_setattr migrate_pages move_pages
+        scheduling=(142, 144, 203, 314, 256, 279),
+        ranking=((141, 2), (251, 3)),  # setpriority ioprio_set
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
@@ -92,6 +99,8 @@ _MACHINES = {
         opening=((56, _THIRD, _FOURTH),),
         making=((33, _THIRD),),
         changing=((52, _SECOND), (53, _THIRD), (_FCHMODAT2, _THIRD)),
+        scheduling=(118, 119, 122, 274, 238, 239),
+        ranking=((140, 2), (30, 3)),
     ),
 }  # fmt: skip
 
@@ -104,13 +113,19 @@ def is_supported(machine: str | None = None) -> bool:
 
 
 def build_filter(
-    families: Iterable[int], *, setgid: bool = False, shared: bool = True, machine: str | None = None
+    families: Iterable[int],
+    *,
+    setgid: bool = False,
+    shared: bool = True,
+    alone: bool = True,
+    machine: str | None = None,
 ) -> bytes:
     """Build the filter; `families` are the socket families that may be opened.
 
     A connected pair of sockets (`socketpair`) is always allowed: it reaches no other process. `setgid` lets `chmod` set
     the setgid bit, which folders have where a group shares them. `shared` allows the shared memory, semaphores and
     message queues that have no place in the file system: without a namespace, they are those of other programs too.
+    `alone` says that the command sees its own processes only; otherwise it may not change how others are scheduled.
     """
     known = _MACHINES[machine or platform.machine()]
     steps: list[_Step] = [
@@ -132,6 +147,7 @@ def build_filter(
     terminal = [step for request in _TYPE_INTO_TERMINAL for step in _return_if(_EQUAL, request, _NOT_PERMITTED)]
     steps += _filter_call(known.ioctl, [(_LOAD, 0, 0, _SECOND), *terminal])
     steps += _filter_call(known.prlimit, _check_prlimit())
+    steps += [] if alone else _check_scheduling(known)
     steps += _check_modes(known, setgid=setgid)
     allowed = [step for family in families for step in _return_if(_EQUAL, family, _ALLOW)]
     steps += _filter_call(known.socket, [(_LOAD, 0, 0, _FIRST), *allowed, (_RETURN, 0, 0, _NOT_PERMITTED)])
@@ -178,6 +194,18 @@ def _check_prlimit() -> list[_Step]:
         *_return_if(_EQUAL, 0, _ALLOW),
         (_RETURN, 0, 0, _NOT_PERMITTED),
     ]
+
+
+def _check_scheduling(known: _Machine) -> list[_Step]:
+    """Deny to change priority, processors and the like of another process: a process names itself by the id 0."""
+    other = [(_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _NOT_PERMITTED)]
+    steps: list[_Step] = []
+    for number in known.scheduling:
+        steps += _filter_call(number, [(_LOAD, 0, 0, _FIRST), *other])
+    for number, users in known.ranking:
+        all_of_user = [(_LOAD, 0, 0, _FIRST), *_return_if(_EQUAL, users, _NOT_PERMITTED)]
+        steps += _filter_call(number, [*all_of_user, (_LOAD, 0, 0, _SECOND), *other])
+    return steps
 
 
 def _check_socketpair() -> list[_Step]:
