@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias, get_args
 
 from steersman.tools.confine.enforcement import Guard, record_guard
 from steersman.tools.confine.folder_snapshot import FolderSnapshot
+from steersman.tools.confine.own_files import list_own_files
 from steersman.types.errors import ToolError
 
 MAX_PROTECTED = 200
@@ -191,15 +192,17 @@ def protect_paths(
 ) -> ProtectedPaths:
     """Find what a command in the workspace `root` must not change, except paths that are listed in `allowed`.
 
-    `own` are the folders of the Python we run from. `nested` are the protected names below the root's own, and the HEAD
-    of each bare repository.
+    `own` are the folders of the Python we run from, and what else belongs to us. `nested` are the protected names below
+    the root's own, and the HEAD of each bare repository.
     """
     keeping = _ProtectionBuilder(root)
     for name in _NAMES:
         keeping.protect(os.path.join(root, name))
     for path in own:
-        if os.path.isdir(path):
-            keeping.make_read_only(os.path.realpath(path))
+        keeping.make_read_only(os.path.realpath(path))
+        # SQLite would take this file for changes to undo. It makes none itself while it writes ahead (WAL).
+        if path.endswith("-journal") and is_beneath(root, path) and (found := record_guard(path)) is not None:
+            keeping.guards[path] = found
     for path in nested:
         keeping.protect_nested(path, git)
     top = os.path.join(root, ".git")
@@ -309,7 +312,7 @@ def find_sandbox_paths(
         tuple(sorted({path for path in (*system, *more) if os.path.exists(path)})),
         write,
         tuple(path for path in _DEVICES if os.path.exists(path)),
-        protect_paths(root, nested=nested, own=own, allowed=allowed, git=git),
+        protect_paths(root, nested=nested, own=(*own, *list_own_files()), allowed=allowed, git=git),
     )
 
 

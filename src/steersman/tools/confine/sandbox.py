@@ -66,7 +66,7 @@ _UNFILTERED = (
 )
 _GIT = (
     "protected in the workspace: its git repositories (only their hooks and settings with git='read-write'), "
-    ".steersman, .mcp.json, and the Python we run from"
+    ".steersman, .mcp.json, the Python we run from, and our session stores and settings"
 )
 _NEW_GIT = (
     "a repository, .steersman or .mcp.json that a command makes in a subfolder is there until the command is over, and "

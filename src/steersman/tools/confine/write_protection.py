@@ -1,6 +1,6 @@
 """Which paths of a workspace can be read but not written: what decides which programs run outside the sandbox.
 
-These are the protected names, git repositories of any name, and the Python that we run from.
+These are the protected names, git repositories of any name, the Python that we run from, and our session stores.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from steersman.tools.confine.own_files import list_own_files
 from steersman.tools.confine.path_errors import ProtectedPath, WorkspaceError
 from steersman.tools.confine.path_resolution import (
     ResolvedPath,
@@ -65,6 +66,8 @@ class Protection:
         covered = [name for name in (*real, *map(normalize_name, place.links)) if name in self._names]
         covered += ["/".join(path) for path in self._paths if real[: len(path)] == path]
         covered += [name for name, home in self._find_real_locations(root) if real[: len(home)] == home]
+        absolute = os.sep + os.sep.join((*root.parts, *place.real_names))
+        covered += [path for path in list_own_files() if absolute == path or absolute.startswith(path + os.sep)]
         if covered:
             raise ProtectedPath(f"{shown!r} is protected by {covered[0]!r}: it can be read but not written.")
 

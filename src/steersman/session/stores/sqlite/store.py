@@ -57,6 +57,7 @@ from steersman.session.stores.store import (
     check_session_id,
     make_busy_error,
 )
+from steersman.tools.confine.own_files import protect_database
 
 _T = TypeVar("_T")
 # By file and session: up to which record readers of this process have found nothing damaged.
@@ -70,6 +71,7 @@ class SqliteStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = check_path(path)
+        protect_database(self.path)
 
     def create(self, session_id: str, /, *, first: bool = False) -> SqliteHandle:
         """A new, empty session to write to; with `first`, only if the file has none."""
