@@ -82,10 +82,26 @@ def test_a_write_shows_what_is_lost_also_where_no_diff_can(tools: dict[str, Tool
     assert "-line 20\n" in preview(tools["write"], {"path": "a.txt", "content": "x\n"})
     assert "what it has now is not shown" in preview(tools["write"], {"path": "binary", "content": "x\n"})
     assert "Windows line ends" in preview(tools["write"], {"path": "crlf.txt", "content": "one\ntwo\n"})
-    assert preview(tools["write"], {"path": "a.txt", "content": TEXT}) == "[No line changes.]\n"
+    assert preview(tools["write"], {"path": "a.txt", "content": TEXT}) == "[No line of 'a.txt' changes.]\n"
 
 
 def test_nothing_is_left_out_of_a_long_preview(tools: dict[str, Tool]) -> None:
     """The diff after the change is shortened; what is approved must be seen."""
     content = "".join(f"row {number}\n" for number in range(20_000))
     assert preview(tools["write"], {"path": "a.txt", "content": content}).count("\n+row ") == 20_000
+
+
+def test_a_carriage_return_is_not_shown_as_the_end_of_a_line(tools: dict[str, Tool]) -> None:
+    """docs/approval.md: what was shown is what runs. To a shell, what follows it is still part of the comment."""
+    content = "# a note\rcheck || exit 1\n"
+    shown = preview(tools["write"], {"path": "new.sh", "content": content})
+    assert "+# a note\rcheck || exit 1\n" in shown
+    changed = preview(tools["write"], {"path": "a.txt", "content": TEXT.replace("\n", "\r", 1)})
+    assert "+line 1\rline 2\n" in changed
+
+
+def test_other_line_ends_are_told_with_the_name_of_the_file(tools: dict[str, Tool]) -> None:
+    shown = preview(tools["write"], {"path": "a.txt", "content": TEXT.replace("\n", "\r\n")})
+    notes = "[It gets Windows line ends (CRLF).]\n[Only line ends or the encoding of 'a.txt' change.]\n"
+    assert shown == notes
+    assert "Windows" in preview(tools["write"], {"path": "new.sh", "content": "#!/bin/sh\r\n"})

@@ -58,18 +58,26 @@ def _preview(workspace: Workspace, path: str, content: str, reader: str) -> str:
     if old is not None and known is not None and not _is_same(old, known.content):
         raise StaleFile(f"{path!r} has changed since it was last read here. Read it again, then make the change.")
     before = _decode_old(old)
-    new_lines = split_lines(normalize_line_ends(content))
+    new_lines = _split_shown_lines(content)
     if before is None:
         swaps = [Swap(0, 0, new_lines)]
         lost = "[all of the file is replaced; what it has now is not shown, because it is not text or too long]"
         return f"{format_diff(name, [], swaps, max_length=math.inf)}{lost}\n"
-    old_lines = split_lines(normalize_line_ends(before))
+    old_lines = _split_shown_lines(before)
     swaps = compare_lines(old_lines, new_lines)
     notes = list(_describe_differences(old or b"", before, content))
+    if "\r\n" in content and "\r\n" not in before:
+        notes.append("It gets Windows line ends (CRLF).")
     if not swaps:
-        notes.append("No line changes." if content.encode() == old else "Only line ends or the encoding change.")
+        same = content.encode() == old
+        notes.append(f"No line of {name!r} changes." if same else f"Only line ends or the encoding of {name!r} change.")
     diff = format_diff(name, old_lines, swaps, created=old is None, max_length=math.inf)
     return "".join([diff, *[f"[{note}]\n" for note in notes]])
+
+
+def _split_shown_lines(text: str) -> list[str]:
+    """Split a text for a person to approve: a lone CR stays, and is shown, because most programs take it for no end."""
+    return split_lines(text.replace("\r\n", "\n"))
 
 
 def _is_same(old: bytes, known: str) -> bool:
