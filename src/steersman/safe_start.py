@@ -10,13 +10,15 @@ import sys
 
 # What the packages that we use are called, those of our extras and those they may use included.
 _PACKAGES = """
-    aiodns aiohappyeyeballs aiohttp aiosignal annotated_types anyio attr attrs backports brotli brotlicffi cachetools
-    cchardet certifi cffi chardet charset_normalizer click cryptography dotenv email_validator exceptiongroup frozenlist
-    genai_prices h11 httpcore httpx httpx_sse idna jsonschema jsonschema_specifications jwt markdown_it mcp mdurl
-    msgspec multidict multipart numpy opentelemetry prompt_toolkit propcache psycopg psycopg_binary psycopg_c
-    psycopg_pool pycares pydantic pydantic_core pydantic_settings pygments python_multipart referencing regex rich rpds
-    sniffio sse_starlette starlette steersman tomli typing_extensions typing_inspection uvicorn uvloop wcwidth winloop
-    xllamacpp yaml yarl zstandard sitecustomize usercustomize
+    _cffi_backend _yaml aiodns aiohappyeyeballs aiohttp aiosignal annotated_types anyio async_timeout attr attrs
+    backports botocore brotli brotlicffi cachetools cchardet certifi cffi chardet charset_normalizer click cryptography
+    dateutil dotenv email_validator exceptiongroup frozenlist genai_prices google h11 httpcore httpcore2 httpx httpx2
+    httpx2_jsfetch httpx_sse idna jmespath jsonschema jsonschema_specifications jwt markdown_it mcp mcp_types mdurl
+    msgspec multidict multipart nexusrpc numpy opentelemetry prompt_toolkit propcache psycopg psycopg_binary psycopg_c
+    psycopg_pool pyasn1 pyasn1_modules pycares pycparser pydantic pydantic_core pydantic_settings pygments
+    python_multipart referencing regex requests rich rpds rsa sitecustomize six sniffio sse_starlette starlette
+    steersman temporalio tomli truststore typing_extensions typing_inspection tzdata urllib3 usercustomize uvicorn
+    uvloop wcwidth winloop xllamacpp yaml yarl zstandard
 """
 _UNUSED = frozenset(("antigravity", "idlelib", "lib2to3", "test", "this", "tkinter", "turtle", "turtledemo"))
 _SUFFIXES = (".py", ".pyc", ".so", ".pyd")

@@ -22,13 +22,28 @@ class _TrustedFirst(MetaPathFinder):
     def __init__(self) -> None:
         self.names = list_needed_modules()
         self.workspaces: set[str] = set()
+        # Modules of these names that were in a workspace before any tool could write there: they are the user's own.
+        self.own: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if path is not None or fullname not in self.names:
             return None
-        return PathFinder.find_spec(fullname, [entry for entry in sys.path if not self.can_change(entry)], target)
+        spec = PathFinder.find_spec(fullname, [entry for entry in sys.path if not self.can_change(entry)], target)
+        if spec is None:
+            self._refuse_new(fullname)
+        elif spec.loader is None and spec.submodule_search_locations is not None:
+            # A namespace package looks for its parts again when `sys.path` changes, and would find those of workspaces.
+            spec.submodule_search_locations = [*spec.submodule_search_locations]
+        return spec
+
+    def _refuse_new(self, name: str) -> None:
+        """Raise for a package that is not installed, if a module of that name has come to be in a workspace."""
+        if name not in self.own and PathFinder.find_spec(name, [*filter(self.can_change, sys.path)]) is not None:
+            raise ModuleNotFoundError(
+                f"No module named {name!r} outside the workspace. The one there was written by tools.", name=name
+            )
 
     def can_change(self, entry: str) -> bool:
         """Whether a folder of `sys.path` is in a workspace, and not part of the Python that we run from."""
@@ -36,13 +51,23 @@ class _TrustedFirst(MetaPathFinder):
         own = (os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix))
         return any(_is_in(real, root) for root in self.workspaces) and not any(_is_in(real, folder) for folder in own)
 
+    def note_own(self) -> None:
+        """Note the modules that the workspaces hold now."""
+        for entry in filter(self.can_change, sys.path):
+            try:
+                self.own.update(name.partition(".")[0] for name in os.listdir(entry or os.curdir))
+            except OSError:
+                continue  # nothing can be imported from there
+
 
 _finder = _TrustedFirst()
 
 
 def keep_imports_out(workspace: str) -> None:
     """Import no module of Python or of our packages from a workspace, which is a real path, from now on."""
-    _finder.workspaces.add(workspace)
+    if workspace not in _finder.workspaces:
+        _finder.workspaces.add(workspace)
+        _finder.note_own()
     if _finder not in sys.meta_path and any(map(_finder.can_change, sys.path)):
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
         sys.meta_path.insert(place, _finder)

@@ -1,0 +1,85 @@
+"""A module that a model wrote is not imported in place of a package that we use, installed or not."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+from steersman.safe_start import list_needed_modules
+
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+PROGRAM = """
+    import importlib, sys
+    from steersman.tools import builtin_tools
+
+    write = {tool.name: tool for tool in builtin_tools(".")}["write"]
+    names = sys.argv[1:]
+    for name in (*names, "mine"):
+        write(path=f"{name}/__init__.py", content=f"print('RAN', {name!r})")
+    importlib.invalidate_caches()
+    for name in (*names, "mine"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            print("refused", error.name)
+"""
+
+
+def test_packages_of_extras_and_those_that_are_not_installed_are_not_imported_from_the_workspace(
+    tmp_path: Path,
+) -> None:
+    """docs/security.md: what Steersman uses is never imported from the workspace once the tools are made."""
+    (tmp_path / "app.py").write_text(textwrap.dedent(PROGRAM))
+    (tmp_path / "cchardet.py").touch()  # the user's own, which was there before
+    names = ["botocore", "google", "mcp_types", "temporalio", "six", "winloop", "msvcrt", "cchardet"]
+    done = subprocess.run(
+        [sys.executable, "app.py", *names], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = done.stdout.splitlines()
+    missing = [name for name in names if metadata.packages_distributions().get(name) is None and name != "cchardet"]
+    assert lines == [*[f"refused {name}" for name in missing], "RAN cchardet", "RAN mine"]
+
+
+def test_every_package_that_an_extra_installs_is_known() -> None:
+    """The list is written by hand: a new dependency must not be forgotten."""
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *[line for name in extras if name != "dev" for line in extras[name]]]
+    modules: dict[str, set[str]] = {}
+    for module, owners in metadata.packages_distributions().items():
+        for owner in owners:
+            modules.setdefault(_normalize(owner), set()).add(module)
+    found: set[str] = set()
+    for line in wanted:
+        _collect(line, found)
+    assert {"botocore", "google-auth", "mcp", "urllib3"} <= found
+    stubs = {module for name in found if name.startswith("types-") for module in modules.get(name, ())}
+    used = {module for name in found for module in modules.get(name, ()) if module.isidentifier()} - stubs
+    assert sorted(used - list_needed_modules()) == []
+
+
+def _collect(line: str, found: set[str]) -> None:
+    """Add what a requirement installs here, and what that needs."""
+    match = re.match(r"([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?", line)
+    assert match is not None
+    name, extras = _normalize(match[1]), (match[2] or "").split(",")
+    if name in found:
+        return
+    try:
+        needed = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return
+    found.add(name)
+    for other in needed:
+        extra = re.search(r"extra == ['\"]([^'\"]+)", other)
+        if extra is None or extra[1] in extras:
+            _collect(other, found)
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
