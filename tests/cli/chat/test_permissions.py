@@ -124,3 +124,15 @@ def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, ser
         ready(terminal, "bypass")
     assert (place.project / "again").exists()
     assert (place.project / "b.txt").exists()
+
+
+def test_a_mode_that_is_only_passed_through_answers_no_question(place: Place, server: OpenAIChatServer) -> None:
+    """Shift+Tab leads from ask through accept-edits to plan: who wants less has not said yes to the open question."""
+    server.say(answer(call("write", path="b.txt", content="x\n")), "Done.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Go.")
+        terminal.wait_for("\n?")
+        terminal.send(b"\x1b[Z\x1b[Z")
+        terminal.wait_for("Done.")
+        ready(terminal, "plan")
+    assert not (place.project / "b.txt").exists()

@@ -136,8 +136,15 @@ class Screen:
         if question is None:
             return
         says = question.request.judge(self.started.agent)
-        if says != "ask":
-            question.resolve(ApprovalAnswer(yes=says == "allow"))
+        if says == "deny":
+            question.resolve(ApprovalAnswer(yes=False))
+        elif says == "allow":
+            # Shift+Tab leads through this mode to a stricter one: only a mode that stays is a yes.
+            asyncio.get_running_loop().call_later(QUIET, self._answer_by_mode, question)
+
+    def _answer_by_mode(self, question: Question) -> None:
+        if question is self.question and question.request.judge(self.started.agent) == "allow":
+            question.resolve(ApprovalAnswer(yes=True))
 
     def cycle_mode(self) -> None:
         """Changes to the next mode; `bypass` is only chosen by name."""
