@@ -14,6 +14,7 @@ from steersman.session.session import Session
 from steersman.tools import Workspace
 from steersman.tools.confine.path_errors import ProtectedPath
 from steersman.tools.confine.sandbox import Confinement
+from steersman.tools.mcp.trust import Pins, Trust
 
 INSERT = "INSERT INTO queue (session, key, data, checksum) VALUES (1, 'x', x'00', 0)"
 
@@ -39,6 +40,19 @@ def test_a_command_queues_nothing_into_a_session_of_the_program(room: Room, whol
         assert not (room.root / "s.db-journal").exists()
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
+
+
+def test_lists_of_trusted_files_and_tools_are_protected(room: Room, whole: Confinement) -> None:
+    """docs/mcp.md: a changed tool is held back until the user accepts it, and a file starts nothing until trusted."""
+    pins, trust = room.root / "pins.json", room.root / "trust" / "list.json"
+    Trust(trust).add(room.root / "elsewhere" / ".mcp.json", "0" * 64)
+    Pins(pins)
+    pins.write_text("{}")
+    for name in ("pins.json", "trust/list.json"):
+        with pytest.raises(ProtectedPath, match="protected by"):
+            Workspace(room.root).replace(name, b"")
+        assert room.run(whole, f"echo x > {name}")[1] != 0
+    assert pins.read_text() == "{}"
 
 
 @pytest.mark.parametrize(

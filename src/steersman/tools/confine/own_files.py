@@ -1,7 +1,8 @@
 """What belongs to this program and its own tools must not change, because it decides about permissions.
 
 These are session stores, because a process that can write to one can answer questions in it, also those about its own
-calls, and the folders with the user's settings, trust and sessions, which may be in a workspace that is a home folder.
+calls; the lists of trusted files and tools; and the folders with the user's settings, trust and sessions, which may be
+in a workspace that is a home folder.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 _COMPANIONS = ("", "-wal", "-shm", "-lock", "-journal")
 _FOLDERS = (("XDG_CONFIG_HOME", ".config"), ("XDG_STATE_HOME", ".local/state"))
 _databases: set[str] = set()
+_files: set[str] = set()
 _lock = threading.Lock()
 
 
@@ -22,12 +24,18 @@ def protect_database(path: str | os.PathLike[str]) -> None:
         _databases.add(os.path.abspath(path))
 
 
+def protect_file(path: str | os.PathLike[str]) -> None:
+    """Protect a file from the tools of this program."""
+    with _lock:
+        _files.add(os.path.abspath(path))
+
+
 def list_own_files() -> list[str]:
     """List the real paths of the protected files and folders; not all of them exist."""
     with _lock:
-        known = list(_databases)
-    files = [os.path.realpath(path) + ending for path in known for ending in _COMPANIONS]
-    return [*files, *(os.path.realpath(folder) for folder in _list_folders())]
+        databases, files = list(_databases), list(_files)
+    stores = [os.path.realpath(path) + ending for path in databases for ending in _COMPANIONS]
+    return [*stores, *map(os.path.realpath, (*files, *_list_folders()))]
 
 
 def _list_folders() -> list[str]:

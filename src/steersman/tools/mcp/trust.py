@@ -17,6 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.tools.calling import call_in_thread
+from steersman.tools.confine.own_files import protect_file
 from steersman.tools.mcp.errors import McpError
 
 _VERSION = 1
@@ -38,6 +39,7 @@ class JsonFile:
     def __init__(self, path: str | Path, what: str) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser()))
         self.what = what
+        protect_file(self.path)
 
     def read(self) -> dict[str, dict[str, str]]:
         """Read all entries; none where there is no file. Raises `McpError` for a damaged file."""
