@@ -270,7 +270,9 @@ _BY_PROGRAM = {
     # For some commands of pip, this is short for `--local-log`, and takes the name of a file that is written.
     "pip show": ("pip show --local conftest.py x", "pip show -l x", "pip show --log f x", "pip show --lo f x"),
     "pip check": ("pip check --local conftest.py",),
+    # To ask an index, pip runs rustc, which may be a program that a file of the project names.
     "pip list": (
+        "pip list --outdated", "pip list -o", "pip list --uptodate", "pip list -u", "pip list -lo", "pip list --outd",
         "pip list -o -f evil", "pip list -i https://evil.example", "pip list -f https://evil.example",
         "pip list --index-url=x",
     ),

@@ -18,8 +18,8 @@ npm view, npm info, npm show | exact operands=names
   -vq --verbose --quiet --no-color --disable-pip-version-check
   ! --log= --local-log= --log-file= -i: --index-url=
 pip list | exact operands=none
-  @pip -ol --outdated --uptodate --local --user --format=n --not-required --exclude-editable --editable
-  ! -f: --find-links=
+  @pip -l --local --user --format=n --not-required --exclude-editable --editable
+  ! -o -u -f: --outdated --uptodate --find-links=
 pip show | exact operands=names
   @pip -f --files
 pip freeze | exact operands=none
