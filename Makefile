@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 JUDGES := $(VENV)/judges/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench watch session local fuzz soak reference clean
+.PHONY: help run test check fix bench watch cluster scale session local fuzz soak reference clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -38,6 +38,12 @@ bench: $(READY) ## measure what the loop, and an answer over HTTP, cost against 
 
 watch: $(READY) ## measure two servers on one store, with POSTGRES="host=..." on a database as well
 	@$(BIN)/python -m bench.watch $(if $(POSTGRES),--postgres "$(POSTGRES)")
+
+cluster: $(READY) ## PostgreSQL, Temporal, two servers and three workers here; DEMO=1 kills a worker and shows what happens
+	@$(BIN)/python -m bench.cluster $(if $(DEMO),--demo)
+
+scale: $(READY) ## measure what workers cost and how they scale, with SESSIONS=1000
+	@$(BIN)/python -m bench.scaling $(if $(SESSIONS),--sessions $(SESSIONS))
 
 session: $(READY) ## measure what a session costs against plain commits
 	@$(BIN)/python -m bench.session

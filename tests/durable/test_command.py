@@ -19,6 +19,7 @@ from tests.session.kit import records
 
 from steersman.cli.exits import UserError
 from steersman.cli.serving.worker import load_agents
+from steersman.durable import Client
 
 pytestmark = pytest.mark.real_time
 
@@ -83,6 +84,9 @@ async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, tem
         assert texts == ["Hi.", "Hi."]
         assert (await page.post(f"/sessions/{id}/rerun"))[0] == 409
         assert (await page.post(f"/sessions/{id}/approve", {"id": "approval_none"}))[0] == 404
+        async with Client(store, temporal, task_queue=queue) as durable:
+            await durable.start("without", "Ho.")  # the first agent of the command is the default one
+            assert (await durable.wait("without", timeout=60)).text == "Ho."
         await _stop(worker)
         await _stop(server)
     types = [record.type for record in records(store, id)]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from steersman.agent.named import make_named_agent
+from steersman.agent.named import DEFAULT_AGENT, make_named_agent
 from steersman.durable.held_handle import HeldHandle
 from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Job, Outcome
 from steersman.durable.questions import find_questions
@@ -147,6 +147,8 @@ class SessionRunner:
             raise
 
     def _choose_agent(self, name: str | None) -> str:
+        if name is None and DEFAULT_AGENT in self._agents:
+            return DEFAULT_AGENT
         if name is None and len(self._agents) == 1:
             return next(iter(self._agents))
         if name is None or name not in self._agents:

@@ -1,0 +1,233 @@
+"""What workers cost and how they scale: `python -m bench.scaling [--sessions N] [--steers N]`, or `make scale`.
+
+Sessions of ten scripted tool turns on 1, 2 and 4 workers, against the same in one process on the same PostgreSQL.
+Ratios are of CPU time, so another load on the machine does not change them much; runs a second are of wall time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from statistics import median, quantiles
+from time import perf_counter, process_time
+
+from aiohttp import ClientSession
+from bench.cluster_agents import TURNS
+from bench.cluster_parts import ROOT, CannotStart, Cluster, read_cpu, run_base, start_part
+from bench.measure import Row, say, show
+
+from steersman import Session
+from steersman.durable import Client
+from steersman.session import PostgresStore
+
+AT_ONCE = 40
+WORKERS = (1, 2, 4)
+HOLDING = 6
+MILLI = 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What some sessions took: CPU milliseconds per run of each part, and how many a second."""
+
+    runs: float
+    records: float
+    own: float
+    database: float
+    temporal: float = 0.0
+    starting: float = 0.0
+
+
+async def measure_single(cluster: Cluster, count: int) -> Measured:
+    """All sessions in one process."""
+    before, records = read_cpu(cluster.database_part.pid), await _count_records(cluster)
+    command = (sys.executable, "-m", "bench.scaling_child", cluster.store, str(count), str(AT_ONCE))
+    part = await start_part("one process", command, cwd=ROOT)
+    try:
+        seconds, cpu = json.loads((await part.wait_for("done ")).removeprefix("done "))
+    finally:
+        await part.end()
+    database = read_cpu(cluster.database_part.pid) - before
+    records = await _count_records(cluster) - records
+    return Measured(count / seconds, records / seconds, cpu / count * MILLI, database / count * MILLI)
+
+
+async def measure_workers(cluster: Cluster, workers: int, count: int) -> Measured:
+    """All sessions on some workers, started by this process."""
+    async with AsyncExitStack() as stack:
+        for _ in range(workers):
+            options = ("--max-sessions", str(AT_ONCE))
+            await stack.enter_async_context(cluster.run_worker("make_noter", None, *options))
+        durable = await stack.enter_async_context(Client(PostgresStore(cluster.store), cluster.temporal))
+        ids = [f"run-{workers}-{number}" for number in range(count)]
+        pids = [part.pid for part in cluster.workers]
+        records = await _count_records(cluster)
+        before = _read_all(cluster, pids)
+        began, cpu = perf_counter(), process_time()
+        await _do_all(ids, lambda id: durable.start(id, "Begin."))
+        starting = process_time() - cpu
+        outcomes: list[str] = []
+
+        async def wait(id: str) -> None:
+            outcomes.append((await durable.wait(id, timeout=600)).end_reason)
+
+        await _do_all(ids, wait)
+        seconds = perf_counter() - began
+        own, database, temporal = (a - b for a, b in zip(_read_all(cluster, pids), before, strict=True))
+    if Counter(outcomes) != {"done": count}:
+        raise CannotStart(f"Runs ended like this: {Counter(outcomes)}")
+    made = await _count_records(cluster) - records
+    each = [value / count * MILLI for value in (own, database, temporal, starting)]
+    return Measured(count / seconds, made / seconds, *each)
+
+
+def _read_all(cluster: Cluster, workers: Sequence[int]) -> tuple[float, float, float]:
+    return (
+        sum(read_cpu(pid) for pid in workers),
+        read_cpu(cluster.database_part.pid),
+        read_cpu(cluster.temporal_part.pid),
+    )
+
+
+async def _do_all(ids: Sequence[str], work: Callable[[str], Awaitable[object]]) -> None:
+    left = list(reversed(ids))
+
+    async def take() -> None:
+        while left:
+            await work(left.pop())
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(AT_ONCE):
+            group.create_task(take())
+
+
+async def _count_records(cluster: Cluster) -> int:
+    import psycopg
+
+    def ask() -> int:
+        with psycopg.connect(cluster.store) as connection:
+            exists = connection.execute("SELECT to_regclass('steersman_records') IS NOT NULL").fetchone()
+            if exists is None or not exists[0]:
+                return 0
+            found = connection.execute("SELECT count(*) FROM steersman_records").fetchone()
+            return 0 if found is None else found[0]
+
+    return await asyncio.to_thread(ask)
+
+
+class Ears:
+    """What the runs have heard, and when: workers print it."""
+
+    def __init__(self) -> None:
+        self.heard: dict[str, list[float]] = {}
+        self._changed = asyncio.Event()
+
+    def tell(self, line: str) -> None:
+        """A line of a worker."""
+        kind, _, rest = line.partition(" ")
+        if kind == "heard":
+            time, _, text = rest.partition(" ")
+            self.heard.setdefault(text, []).append(float(time))
+            self._changed.set()
+
+    async def wait_for(self, text: str) -> float:
+        """When a message was heard."""
+        async with asyncio.timeout(60):
+            while text not in self.heard:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.heard[text][0]
+
+
+async def measure_steering(cluster: Cluster, count: int) -> list[float]:
+    """How long until a run on one of three workers has heard what was said to one of two servers, in milliseconds.
+
+    Each message is sent while the run of its session is held by a tool, and must be heard exactly once.
+    """
+    ears, times = Ears(), list[float]()
+    async with AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(cluster.run_server()) for _ in range(2)]
+        for _ in range(3):
+            await stack.enter_async_context(cluster.run_worker("make_listener", ears.tell))
+        places = [url.partition("/?token=")[0] for url in urls]
+        headers = {"Authorization": f"Bearer {urls[0].partition('=')[2]}"}
+        http = await stack.enter_async_context(ClientSession(headers=headers, raise_for_status=True))
+        ids: list[str] = []
+        for number in range(HOLDING):
+            async with http.post(f"{places[0]}/sessions", json={}) as response:
+                ids.append((await response.json())["id"])
+            await http.post(f"{places[0]}/sessions/{ids[-1]}/prompt", json={"content": f"begin {number}"})
+            await ears.wait_for(f"begin {number}")
+        for number in range(count):
+            id, place, text = ids[number % HOLDING], places[number // HOLDING % 2], f"message {number}"
+            began = perf_counter()
+            await http.post(f"{place}/sessions/{id}/steer", json={"content": text})
+            times.append((await ears.wait_for(text) - began) * MILLI)
+        for id in ids:
+            await http.post(f"{places[1]}/sessions/{id}/abort", json={})
+            await Client(PostgresStore(cluster.store), cluster.temporal).wait(id, timeout=60)
+        said = Counter(text for id in ids for text in _read_said(cluster, id))
+    expected = Counter(f"begin {number}" for number in range(HOLDING))
+    expected.update(f"message {number}" for number in range(count))
+    if said != expected or Counter({text: len(at) for text, at in ears.heard.items()}) != expected:
+        raise CannotStart(f"Not heard exactly once: {(said - expected) + (expected - said)}, {ears.heard}")
+    return times
+
+
+def _read_said(cluster: Cluster, id: str) -> list[str]:
+    with Session.open(PostgresStore(cluster.store), id, write=False) as session:
+        return [message.text for message in session.messages if message.role == "user"]
+
+
+async def measure(sessions: int, steers: int) -> list[Row]:
+    """All of it."""
+    rows: list[Row] = []
+    async with run_base() as cluster:
+        say(f"One process: {sessions} sessions of {TURNS} tool turns ...")
+        single = await measure_single(cluster, sessions)
+        rows += _describe("one process", single)
+        for workers in WORKERS:
+            say(f"{workers} workers ...")
+            measured = await measure_workers(cluster, workers, sessions)
+            name = f"{workers} worker{'s' if workers > 1 else ''}"
+            goal = Row(f"{name}: CPU a run, with its start", "ms", measured.own + measured.starting, single.own, 1.5)
+            rows += [
+                goal,
+                *_describe(name, measured)[1:],
+                Row(f"{name}: CPU of Temporal a run", "ms", measured.temporal, None),
+            ]
+        say(f"Steering: {steers} messages ...")
+        times = await measure_steering(cluster, steers)
+        rows.append(Row("steer at any server, median", "ms", median(times), None, 100, absolute=True))
+        rows.append(Row("steer at any server, 95 of 100", "ms", quantiles(times, n=20)[-1], None))
+    return rows
+
+
+def _describe(name: str, measured: Measured) -> list[Row]:
+    return [
+        Row(f"{name}: CPU a run", "ms", measured.own, None),
+        Row(f"{name}: CPU of PostgreSQL a run", "ms", measured.database, None),
+        Row(f"{name}: runs", "/s", measured.runs, None),
+        Row(f"{name}: records", "/s", measured.records, None),
+    ]
+
+
+def main() -> None:
+    """Measure and show; ends with 1 if a goal is missed."""
+    parser = argparse.ArgumentParser(description="What workers cost and how they scale.")
+    parser.add_argument("--sessions", type=int, default=1000, metavar="N", help="so many for each number of workers")
+    parser.add_argument("--steers", type=int, default=120, metavar="N", help="so many messages")
+    given = parser.parse_args()
+    rows = asyncio.run(measure(given.sessions, given.steers))
+    show(rows)
+    sys.exit(any(row.missed for row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Sessions in one process for `bench.scaling`: `python -m bench.scaling_child STORE SESSIONS AT_ONCE`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from time import perf_counter, process_time
+
+from bench.cluster_agents import make_noter
+
+from steersman import Session
+from steersman.session import PostgresStore
+
+
+async def run(store: PostgresStore, id: str) -> None:
+    """One session from its creation to its end."""
+    session = await asyncio.to_thread(Session.create, store, id)
+    try:
+        agent = make_noter()
+        await asyncio.to_thread(agent.configure, session=session)
+        result = await agent.run("Begin.")
+        assert result.text == "Done.", result
+    finally:
+        await asyncio.to_thread(session.close)
+
+
+async def run_all(where: str, count: int, at_once: int) -> None:
+    """All of them, so many at once; prints the seconds and the CPU seconds."""
+    store, left = PostgresStore(where), list(range(count))
+
+    async def take() -> None:
+        while left:
+            await run(store, f"single-{left.pop()}")
+
+    await asyncio.to_thread(store.list)
+    began, cpu = perf_counter(), process_time()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(take())
+    print(f"done {json.dumps([perf_counter() - began, process_time() - cpu])}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(run_all(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
