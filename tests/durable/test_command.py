@@ -58,9 +58,19 @@ class Page:
                         return found
         raise AssertionError(f"No {until!r}: {found}")
 
+    async def run_thread(self, id: str, text: str) -> list[Any]:
+        """What a client of AG-UI is told of a run."""
+        body = {"threadId": id, "runId": "r", "messages": [{"id": "m", "role": "user", "content": text}]}
+        async with (
+            asyncio.timeout(60),
+            self._client.post(f"{self._url}/agui", json=body, headers=self._headers) as response,
+        ):
+            assert response.status == 200, await response.text()
+            return [json.loads(line[5:]) async for line in response.content if line.startswith(b"data:")]
+
 
 async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, temporal: str, tmp_path: Path) -> None:
-    """durable.md U6: prompts and steering over the API; the page follows the worker."""
+    """durable.md U6: prompts and steering over the API and AG-UI; the page follows the worker."""
     queue, store = new_queue(), postgres.store()
     (tmp_path / "agents_of_mine.py").write_text(
         "from steersman import Agent\ndef clerk():\n    return Agent('scripted:echo')\n"
@@ -87,6 +97,7 @@ async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, tem
         async with Client(store, temporal, task_queue=queue) as durable:
             await durable.start("without", "Ho.")  # the first agent of the command is the default one
             assert (await durable.wait("without", timeout=60)).text == "Ho."
+        assert [frame["delta"] for frame in await page.run_thread("t", "Hello.") if "delta" in frame] == ["Hello."]
         await _stop(worker)
         await _stop(server)
     types = [record.type for record in records(store, id)]

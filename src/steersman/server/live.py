@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from steersman.agent.agent import Agent
+from steersman.context.entries import Entry
 from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
@@ -85,6 +86,21 @@ class LiveSession(Receipts):
         """Whether the run has told its end, or was told to stop: it takes no more messages and is about to be over."""
         run = self.agent.current_run
         return self._task is not None and (run is None or run.ending.is_closing or run.token.cancelled)
+
+    @property
+    def loop_id(self) -> str | None:
+        """The id of the run that goes on; `None` if there is none."""
+        run = self.agent.current_run
+        return None if run is None or not self.is_busy else run.loop_id
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """The entries of the current branch."""
+        return self.agent.context.log.entries
+
+    async def catch_up(self) -> None:
+        """Return once the hub shows all records so far."""
+        await self.session.save()
 
     async def settle(self) -> None:
         """Wait for a run that is about to be over."""

@@ -61,6 +61,10 @@ class RemoteSession:
         """Whether the other process has it."""
         return True
 
+    async def is_running(self) -> bool:
+        """Whether the run that the records have no end of goes on: the other process is there."""
+        return not isinstance(self._store, FollowedStore) or await asyncio.to_thread(self._store.has_writer, self.id)
+
     # Speaking
 
     async def prompt(self, message: AgentMessage, *, key: str | None = None, approvals: Approvals = "wait") -> Receipt:

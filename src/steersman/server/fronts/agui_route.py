@@ -25,6 +25,7 @@ from steersman.server.fronts.agui import (
     find_new_message,
     name_answer,
 )
+from steersman.server.fronts.followed import FollowedSession, open_named
 from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.run_log import list_events
 from steersman.server.fronts.sse import encode_data, keep_alive
@@ -35,10 +36,12 @@ from steersman.server.live import LiveSession
 from steersman.server.log_events import read_line
 from steersman.server.position import Position
 from steersman.server.sessions import Sessions
+from steersman.types.errors import AgentBusy
 from steersman.types.wire import encode
 
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _STOPPED = "The server stopped. Send the same request again."
+Thread: TypeAlias = LiveSession | FollowedSession
 Events: TypeAlias = AsyncGenerator[tuple[str, Event]]
 
 
@@ -50,19 +53,20 @@ def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
 async def respond(sessions: Sessions, request: web.Request) -> web.StreamResponse:
     """Follow the run that the request starts, answers or asks about."""
     body = await read_body(request, RunInput)
-    live = await sessions.open_named(current_user.get(), body.thread_id)
-    frames = await live.start_alone(partial(plan, live, body, draining=sessions.draining))
-    response = web.StreamResponse(headers=_SSE)
-    await response.prepare(request)
-    async with keep_alive(response):
-        async for frame in frames:
-            await response.write(b"data: " + encode_data(frame) + b"\n\n")
+    async with open_named(sessions, current_user.get(), body.thread_id) as live:
+        frames = await live.start_alone(partial(plan, live, body, draining=sessions.draining))
+        response = web.StreamResponse(headers=_SSE)
+        await response.prepare(request)
+        async with keep_alive(response):
+            async for frame in frames:
+                await response.write(b"data: " + encode_data(frame) + b"\n\n")
     return response
 
 
-async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGenerator[Frame]:
+async def plan(live: Thread, body: RunInput, *, draining: bool) -> AsyncGenerator[Frame]:
     """Start, answer or find the run of a request; raises a problem before the stream begins."""
     translator = Translator(body.thread_id, body.run_id)
+    await live.catch_up()
     if body.resume:
         entries = find_open_entries(live, body.resume)
         if not entries:
@@ -72,43 +76,50 @@ async def plan(live: LiveSession, body: RunInput, *, draining: bool) -> AsyncGen
         for loop_id, count in known.answers.items():
             translator.skip_answers(loop_id, count)
         events = await begin(live, partial(answer, live, entries))
-        return stream(live, translator, events, messages, body.messages, list_questions(live))
+        answered = {entry.interrupt_id for entry in entries}
+        left = [question for question in list_questions(live) if question["approval_id"] not in answered]
+        return stream(live, translator, events, messages, body.messages, left)
     found = find_new_message(body.messages, partial(is_known, live))
     if found is None:
         return await follow(live, translator, body)
     if draining:
         raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
+    # A message that is heard elsewhere just now was sent before: its run is after what is shown here.
+    after = live.hub.position if isinstance(live, FollowedSession) else None
     await live.settle()
-    if live.is_busy:
-        raise Problem(409, "A run is going on in this thread. Wait until it has ended, or answer its interrupt.")
     loop_id = body.run_id if body.run_id and live.hub.spans.find_start(body.run_id) is None else None
     act = partial(live.prompt, found[0], key=_make_key(found[1]), loop_id=loop_id)
-    return stream(live, translator, await begin(live, act), None, body.messages)
+    try:
+        events = await begin(live, act, after)
+    except AgentBusy as error:
+        why = "A run is going on in this thread. Wait until it has ended, or answer its interrupt."
+        raise Problem(409, why) from error
+    return stream(live, translator, events, None, body.messages)
 
 
-def is_known(live: LiveSession, id: str) -> bool:
+def is_known(live: Thread, id: str) -> bool:
     """Whether the log has a message: under the id that a client gave it, or under its own, from MESSAGES_SNAPSHOT."""
-    return live.is_known(_make_key(id)) or any(entry.id == id for entry in live.agent.context.log.entries)
+    return live.is_known(_make_key(id)) or any(entry.id == id for entry in live.entries)
 
 
 def _make_key(message_id: str) -> str:
     return f"agui:{message_id}"
 
 
-async def begin(live: LiveSession, act: Callable[[], Awaitable[Any]]) -> Events:
+async def begin(live: Thread, act: Callable[[], Awaitable[Any]], after: Position | None = None) -> Events:
     """The events after an act, which is done when this returns; raises what it raises."""
-    events = follow_events(live, act)
+    events = follow_events(live, act, after)
     await anext(events)
     return events
 
 
-async def follow(live: LiveSession, translator: Translator, body: RunInput) -> AsyncGenerator[Frame]:
+async def follow(live: Thread, translator: Translator, body: RunInput) -> AsyncGenerator[Frame]:
     """Follow the run that goes on, from its beginning; without one, show the thread."""
     start, known = find_run_start(live), await find_names(live, body.messages)
     messages = list_messages(live, known)
     if start is None:
         return show_thread(live, translator, body.run_id, messages)
-    await live.session.save()
+    await live.catch_up()
     told = {
         known.ids.get(event["entry_id"], event["entry_id"])
         for event in await list_events(live, start.record)
@@ -118,7 +129,7 @@ async def follow(live: LiveSession, translator: Translator, body: RunInput) -> A
     return stream(live, translator, follow_events(live, None, start), before, body.messages)
 
 
-def find_open_entries(live: LiveSession, entries: list[Resume]) -> list[Resume]:
+def find_open_entries(live: Thread, entries: list[Resume]) -> list[Resume]:
     """The answers to open questions; a second answer is left out. Raises a problem for a question never asked."""
     known = {question["approval_id"] for question in list_questions(live)}
     for entry in entries:
@@ -127,7 +138,7 @@ def find_open_entries(live: LiveSession, entries: list[Resume]) -> list[Resume]:
     return [entry for entry in entries if entry.interrupt_id in known]
 
 
-async def answer(live: LiveSession, entries: list[Resume]) -> None:
+async def answer(live: Thread, entries: list[Resume]) -> None:
     """Answer questions; one that is answered already ignores a second answer."""
     for entry in entries:
         if entry.approves:
@@ -137,7 +148,7 @@ async def answer(live: LiveSession, entries: list[Resume]) -> None:
 
 
 async def show_thread(
-    live: LiveSession, translator: Translator, run_id: str, messages: Sequence[Frame]
+    live: Thread, translator: Translator, run_id: str, messages: Sequence[Frame]
 ) -> AsyncGenerator[Frame]:
     """The frames of a stream without a run: the conversation, and how the run ended if it is the last one."""
     for frame in translator.start():
@@ -154,7 +165,7 @@ async def show_thread(
 
 
 async def stream(
-    live: LiveSession,
+    live: Thread,
     translator: Translator,
     events: Events,
     messages: Sequence[Frame] | None,
@@ -178,7 +189,7 @@ async def stream(
             frames = translator.translate(event)
             frames += await mend(live, translator, event, sent)
             if event["type"] == "approval_requested":
-                frames += interrupt(live, translator, event)
+                frames += await interrupt(live, translator, event)
             for frame in frames:
                 yield frame
             if translator.ended:
@@ -188,7 +199,7 @@ async def stream(
         yield frame
 
 
-async def mend(live: LiveSession, translator: Translator, event: Event, sent: Sequence[Message]) -> list[Frame]:
+async def mend(live: Thread, translator: Translator, event: Event, sent: Sequence[Message]) -> list[Frame]:
     """The conversation, after an answer of which something was told that cannot be completed."""
     if not translator.is_broken or event["type"] != "message_end":
         return []
@@ -196,23 +207,23 @@ async def mend(live: LiveSession, translator: Translator, event: Event, sent: Se
     return [describe_messages(list_messages(live, await find_names(live, sent)))]
 
 
-def interrupt(live: LiveSession, translator: Translator, event: Event) -> list[Frame]:
+async def interrupt(live: Thread, translator: Translator, event: Event) -> list[Frame]:
     """The interrupt for a question, unless it was answered: a run is followed from its beginning."""
+    await live.catch_up()
     questions = list_questions(live)
     is_open = any(question["approval_id"] == event["approval_id"] for question in questions)
     return translator.interrupt(questions) if is_open else []
 
 
-def find_run_start(live: LiveSession) -> Position | None:
+def find_run_start(live: Thread) -> Position | None:
     """The position before the run that goes on; `None` if there is none."""
-    run = live.agent.current_run
-    if run is None or not live.is_busy:
+    if live.loop_id is None:
         return None
-    record = live.hub.spans.find_start(run.loop_id)
+    record = live.hub.spans.find_start(live.loop_id)
     return Position(live.hub.last_record) if record is None else Position(record - 1)
 
 
-def list_questions(live: LiveSession) -> list[Frame]:
+def list_questions(live: Thread) -> list[Frame]:
     """The open questions as plain values."""
     return [msgspec.json.decode(msgspec.json.encode(question)) for question in live.describe_questions()]
 
@@ -225,17 +236,17 @@ class Names:
     answers: Counter[str] = field(default_factory=Counter[str])
 
 
-async def find_names(live: LiveSession, messages: Sequence[Message]) -> Names:
+async def find_names(live: Thread, messages: Sequence[Message]) -> Names:
     """The ids of the client's own messages, and of answers that streams have told.
 
     Its client keeps what it knows in its place, so with other ids MESSAGES_SNAPSHOT would change the order.
     """
     given = {live.name_queued(_make_key(message.id)): message.id for message in messages if message.role == "user"}
-    await live.session.save()
+    await live.catch_up()
     return await asyncio.to_thread(_read_names, live, given)
 
 
-def _read_names(live: LiveSession, given: Mapping[str, str]) -> Names:
+def _read_names(live: Thread, given: Mapping[str, str]) -> Names:
     names, after = Names(), 0
     while lines := live.hub.read_lines(after):
         after = lines[-1][0]
@@ -254,11 +265,10 @@ def _read_names(live: LiveSession, given: Mapping[str, str]) -> Names:
     return names
 
 
-def list_messages(live: LiveSession, names: Names) -> list[Frame]:
+def list_messages(live: Thread, names: Names) -> list[Frame]:
     """The messages of the current branch, under the ids that a client knows."""
-    entries = live.agent.context.log.entries
     return [
         {"id": names.ids.get(entry.id, entry.id), "message": msgspec.json.decode(encode(entry.message))}
-        for entry in entries
+        for entry in live.entries
         if isinstance(entry, MessageEntry)
     ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from steersman.server.live import LiveSession
+from steersman.server.hub import Hub
 from steersman.server.position import Position
 from steersman.server.watch import Watch
 
@@ -17,6 +17,21 @@ CUT: Final[Event] = {"type": "cut"}
 """Told instead of the end of a run that a crash has cut, and after which another one began."""
 _FRESH = ("initial", "rerun", "branch")
 _OF_A_RUN = ("agent_start", "message_end", "tool_execution_end")
+
+
+class Followable(Protocol):
+    """A session whose runs are followed, wherever it is open."""
+
+    hub: Hub
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run goes on."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Return once the hub shows all records so far."""
+        ...
 
 
 class RunBounds:
@@ -32,7 +47,7 @@ class RunBounds:
 
 
 async def follow_events(
-    live: LiveSession, act: Callable[[], Awaitable[Any]] | None, after: Position | None = None
+    live: Followable, act: Callable[[], Awaitable[Any]] | None, after: Position | None = None
 ) -> AsyncGenerator[tuple[str, Event]]:
     """Act, and yield the positions and events that follow, up to the end of the run; none if it could not start.
 
@@ -40,7 +55,7 @@ async def follow_events(
     has acted there is one event of the type `started`. If the reader leaves, the run goes on: only `live.abort()` stops
     it. Ends early when the server stops.
     """
-    await live.session.save()
+    await live.catch_up()
     bounds = RunBounds()
     with Watch(live.hub, live.hub.position if after is None else after) as watch:
         if act is not None:
@@ -48,7 +63,7 @@ async def follow_events(
             yield str(watch.position), {"type": "started"}
         while not live.hub.closed:
             if not live.is_busy:
-                await live.session.save()
+                await live.catch_up()
                 if watch.position >= live.hub.position:
                     return  # there is no run, or it could not start
             for item in await watch.read():

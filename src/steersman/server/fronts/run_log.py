@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from steersman.server.fronts.following import CUT, Event, RunBounds
-from steersman.server.live import LiveSession
+from steersman.server.fronts.following import CUT, Event, Followable, RunBounds
 from steersman.server.log_events import read_line
 
 
-async def list_events(live: LiveSession, after: int) -> Sequence[Event]:
+async def list_events(live: Followable, after: int) -> Sequence[Event]:
     """The events of the records after a number, up to the end of a run, or `CUT` where another one began."""
     live.hub.join()
     try:
@@ -21,7 +20,7 @@ async def list_events(live: LiveSession, after: int) -> Sequence[Event]:
         live.hub.leave()
 
 
-def _read_events(live: LiveSession, after: int) -> Sequence[Event]:
+def _read_events(live: Followable, after: int) -> Sequence[Event]:
     found: list[Event] = []
     bounds = RunBounds()
     while lines := live.hub.read_lines(after):
