@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from base64 import b64decode
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cli.chat.kit import chatting, heard
+from tests.cli.chat.kit import READY, WAITING, chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
@@ -21,7 +22,7 @@ from steersman.cli.chat.drafts import MAX_FILE_BYTES, Pastes, attach_files, buil
 from steersman.cli.chat.file_search import FileIndex, rank_path
 from steersman.cli.chat.layout import render_state
 from steersman.cli.chat.window_use import render_window_use
-from steersman.testing import ScriptedModel
+from steersman.testing import ScriptedModel, answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import UserMessage
@@ -74,6 +75,57 @@ def test_commands_files_and_long_pastes_reach_the_model(
     assert heard(server, 1)[-1] == ("user", f"Look: {long}")
 
 
+def test_text_that_was_not_typed_runs_nothing(place: Place, server: OpenAIChatServer) -> None:
+    """command.md, the chat: a paste is text, also when it comes back from the history or from the queue."""
+    short, long = "![logo](x.png); touch ran\n# Title", "! touch ran\n" * 30
+    server.say("One.", "Two.", "Three.", answer(call("bash", command=WAITING)), "Five.")
+    with chatting(place, server, ready="\n\u276f") as terminal:
+        terminal.paste(short)
+        terminal.wait_for("# Title")
+        terminal.press("enter")
+        terminal.wait_for(lambda at: "One." in at.everything and rests(at))
+        terminal.paste(long)
+        terminal.wait_for("[pasted #1")
+        terminal.press("enter")
+        terminal.wait_for(lambda at: "Two." in at.everything and rests(at))
+        terminal.press("up")
+        terminal.wait_for("touch ran")
+        terminal.press("enter")
+        terminal.wait_for(lambda at: "Three." in at.everything and rests(at))
+        terminal.enter("Wait.")
+        terminal.wait_for("started")
+        terminal.paste(long)
+        terminal.wait_for("[pasted #2")
+        terminal.press("enter")
+        terminal.wait_for("steering")
+        terminal.press("esc")
+        terminal.wait_for(lambda at: "Interrupted" in at.everything and READY in at.shown)
+        terminal.press("enter")
+        terminal.wait_for("Five.")
+    said = [text.strip() for role, text in heard(server, 4) if role == "user"]
+    assert [said[0], said[1], said[2], said[-1]] == [short, long.strip(), long.strip(), long.strip()]
+    assert not (place.project / "ran").exists()
+
+
+def test_a_line_of_a_paste_runs_nothing_in_the_chat_by_lines(place: Place, server: OpenAIChatServer) -> None:
+    """command.md, the chat: such a terminal does not tell a paste, so what runs outside the sandbox is confirmed."""
+    server.say("One.", "Two.")
+    with chatting(place, server, env={"TERM": "dumb"}, ready="lists the rest.") as terminal:
+        terminal.send(b"!touch ran\ny\n/mode bypass\ny\n")
+        terminal.wait_for("\n?")
+        terminal.send(b"no\n")
+        terminal.wait_for("\n>")
+        terminal.send(b"/mode bypass\ny\n")
+        terminal.wait_for(lambda at: at.everything.count("\n?") == 2)
+        terminal.send(b"\n!echo mine\n")
+        terminal.wait_for(lambda at: at.everything.count("\n?") == 3)
+        terminal.send(b"y\n")
+        terminal.wait_for("\n  mine")
+        terminal.send(b"/mode\n")
+        terminal.wait_for("The mode is ask")
+    assert not (place.project / "ran").exists()
+
+
 def attached(folder: Path, text: str) -> list[str]:
     return [item.about for item in attach_files(text, folder)]
 
@@ -100,6 +152,30 @@ def test_a_file_is_attached_once_bounded_and_only_from_the_workspace(tmp_path: P
     message = build_message("See @picture.dat", [picture])
     assert isinstance(message, UserMessage)
     assert get_typed_text(message) == "See @picture.dat"
+
+
+def test_a_link_that_is_exchanged_meanwhile_leads_to_no_file_outside(tmp_path: Path) -> None:
+    """security.md, how files are confined: a command may exchange a file for a link while the user names it."""
+    (tmp_path / "outside").write_text("secret")
+    project = tmp_path / "project"
+    project.mkdir()
+    over = threading.Event()
+
+    def exchange() -> None:
+        while not over.is_set():
+            (project / "a").write_text("mine")
+            (project / "a").rename(project / "notes")
+            (project / "b").symlink_to(tmp_path / "outside")
+            (project / "b").rename(project / "notes")
+
+    thread = threading.Thread(target=exchange)
+    thread.start()
+    try:
+        found = [item.content for _ in range(600) for item in attach_files("@notes", project)]
+    finally:
+        over.set()
+        thread.join()
+    assert not [content for content in found if isinstance(content, TextContent) and "secret" in content.text]
 
 
 @settings(max_examples=30)

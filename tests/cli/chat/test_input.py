@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from steersman.cli.chat import input as history
-from steersman.cli.chat.commands import is_command, unescape_slash
+from steersman.cli.chat.commands import is_command, unescape_text
 from steersman.cli.chat.input import Suggestion, list_model_names, suggest, suggest_paths
 from steersman.types.model import Model
 
@@ -66,8 +66,8 @@ def test_a_slash_is_a_command_unless_it_is_a_path_or_doubled() -> None:
         False,
         False,
     ]
-    assert unescape_slash("//etc") == "/etc"
-    assert unescape_slash("plain") == "plain"
+    assert unescape_text("//etc") == "/etc"
+    assert unescape_text("plain") == "plain"
 
 
 def test_history_is_for_its_owner_alone_and_keeps_lines_whole(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ KEYS: Mapping[str, str] = {
     "Shift+Tab": "change the mode: ask, accept-edits, plan",
     "Tab": "complete a command, a model or a path",
     "@path": "attach a file; it is completed as you type, by any letters of its path",
-    "!command": "run a command yourself; the model reads its output",
+    "!command": "run a command yourself; the model reads its output. \\! begins a text",
     "Ctrl-D": "quit",
 }
 
@@ -96,9 +96,22 @@ def is_command(text: str) -> bool:
     return "/" not in word
 
 
-def unescape_slash(text: str) -> str:
-    """Removes the first of two slashes, which says that a text is not a command."""
-    return text[1:] if text.startswith("//") else text
+def is_own_command(text: str) -> bool:
+    """Whether a text is a command that the user runs, outside the sandbox."""
+    return text.startswith("!") and bool(text[1:].strip())
+
+
+def unescape_text(text: str) -> str:
+    r"""Removes what says that a text is not a command: the first of two slashes, or the backslash of `\!`."""
+    return text[1:] if text.startswith(("//", "\\!")) else text
+
+
+def escape_text(text: str) -> str:
+    r"""Marks a text that was not typed as a command, such as a paste, so that Enter does not run it: `\!`, `//`."""
+    text = text.lstrip()
+    if text.startswith(("!", "\\!")):
+        return f"\\{text}"
+    return f"/{text}" if text.startswith("//") or (text.startswith("/") and is_command(text)) else text
 
 
 async def run_command(chat: Chat, text: str) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from steersman.agent.images import read_image
 from steersman.cli.terminal.numbers import format_count
+from steersman.tools.confine.path_errors import WorkspaceError
+from steersman.tools.confine.workspace import Workspace
 from steersman.types.content import Content, TextContent
 from steersman.types.messages import AgentMessage, UserMessage
 
@@ -58,10 +59,23 @@ class Attachment(NamedTuple):
 
 def attach_files(text: str, workspace: Path) -> list[Attachment]:
     """Reads the files of the workspace that a text names with `@`; what is no file there stays a word of the text."""
-    found: dict[Path, Attachment] = {}
-    for path in _find_files(text, workspace):
-        if path not in found and len(found) < _MAX_FILES and (attached := _attach(path, workspace)) is not None:
-            found[path] = attached
+    if not _NAMED.search(text):
+        return []
+    # Opened as the tools open files: a command that runs meanwhile may exchange a file for a link.
+    files, found = Workspace(workspace), dict[str, Attachment]()
+    for match in _NAMED.finditer(text):
+        # A full stop or a bracket after a name seldom belongs to it.
+        for name in dict.fromkeys((match[1], match[1].rstrip(".,;:!?)\"'"))):
+            try:
+                path = files.relative(name) if name else "."
+                data = b"" if path in found else _read_at_most(files, path, _MAX_IMAGE_BYTES + 1)
+            except (WorkspaceError, OSError):  # not a file, outside, or too long
+                continue
+            if path not in found and (attached := _attach(path, data)) is not None:
+                found[path] = attached
+            break
+        if len(found) == _MAX_FILES:
+            break
     return list(found.values())
 
 
@@ -77,25 +91,7 @@ def get_typed_text(message: AgentMessage) -> str:
     return first.text if attached and isinstance(first, TextContent) else message.text
 
 
-def _find_files(text: str, workspace: Path) -> Iterator[Path]:
-    root = Path(os.path.realpath(workspace))
-    for match in _NAMED.finditer(text):
-        # A full stop or a bracket after a name seldom belongs to it.
-        for name in dict.fromkeys((match[1], match[1].rstrip(".,;:!?)\"'"))):
-            try:
-                path = Path(os.path.realpath(root / name))
-                if name and path.is_relative_to(root) and path.is_file():
-                    yield path
-                    break
-            except (OSError, ValueError):  # too long, or a NUL character
-                continue
-
-
-def _attach(path: Path, workspace: Path) -> Attachment | None:
-    name = os.path.relpath(path, os.path.realpath(workspace))
-    data = _read_at_most(path, _MAX_IMAGE_BYTES + 1)
-    if data is None:
-        return None
+def _attach(name: str, data: bytes) -> Attachment | None:
     try:
         if len(data) <= _MAX_IMAGE_BYTES:
             return Attachment(read_image(data), f"Attached the image {name}.")
@@ -115,10 +111,6 @@ def _attach(path: Path, workspace: Path) -> Attachment | None:
     return Attachment(TextContent(f"The file {name!r}, attached by the user:\n{content}{note}"), shown)
 
 
-def _read_at_most(path: Path, most: int) -> bytes | None:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError:
-        return None
-    with os.fdopen(handle, "rb") as source:
-        return source.read(most) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+def _read_at_most(files: Workspace, path: str, most: int) -> bytes:
+    with os.fdopen(files.open(path), "rb") as source:
+        return source.read(most)

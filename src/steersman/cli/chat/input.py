@@ -17,7 +17,7 @@ from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from steersman.cli.chat.commands import ALIASES, COMMANDS, list_modes, list_thinking_levels
+from steersman.cli.chat.commands import ALIASES, COMMANDS, escape_text, list_modes, list_thinking_levels
 from steersman.cli.chat.file_search import FileIndex
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.setup.startup import StartedAgent
@@ -71,7 +71,8 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
         screen.input.reset()
         if text.strip():
             # With what was pasted: a placeholder means nothing in a later chat.
-            screen.input.history.append_string(screen.pastes.expand(text))
+            whole = screen.pastes.expand(text)
+            screen.input.history.append_string(whole if whole[0] == text[0] else escape_text(whole))
         screen.submit(text, later=later)
 
     @keys.add("enter", filter=typing)
@@ -115,7 +116,11 @@ def _bind_text(keys: KeyBindings, screen: Screen) -> None:
     def _(event: KeyPressEvent) -> None:
         screen.note_typing()
         text = sanitize(event.data.replace("\r\n", "\n").replace("\r", "\n"))
-        screen.input.insert_text(screen.pastes.shorten(text))
+        shown = screen.pastes.shorten(text)
+        if shown.lstrip().startswith("!") and not screen.input.document.text_before_cursor.strip():
+            # Much text begins so, such as a picture in Markdown; only a typed ! runs what follows.
+            shown = escape_text(shown)
+        screen.input.insert_text(shown)
 
 
 def _bind_stopping(keys: KeyBindings, screen: Screen) -> None:
@@ -279,7 +284,7 @@ def _take_last_word(before: str) -> str:
 
 
 def suggest_paths(word: str, workspace: Path) -> Iterator[Suggestion]:
-    """Suggests files and folders inside the workspace; hidden ones only after a dot.
+    """Suggests files and folders inside the workspace; hidden ones only after a dot, and those with `!` only after it.
 
     Names with invisible characters are not offered, because the user could not see them.
     """
@@ -303,7 +308,7 @@ def _list_names(place: Path, begun: str) -> list[tuple[str, bool]]:
                 if number >= _MAX_SCANNED:
                     break
                 name = entry.name
-                if name.startswith(begun) and (begun or not name.startswith(".")) and _is_plain(name):
+                if name.startswith(begun) and (begun or not name.startswith((".", "!"))) and _is_plain(name):
                     found.append((entry.name, entry.is_dir()))
     except (OSError, ValueError):  # not a folder, not readable, or not a valid name
         return []

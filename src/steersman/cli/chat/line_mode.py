@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 
-from steersman.cli.chat.commands import is_command, run_command, unescape_slash
+from steersman.cli.chat.commands import is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.drafts import attach_files
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
@@ -27,6 +28,8 @@ from steersman.types.model import Model
 
 PROMPT = "> "
 
+_LOOSENS = re.compile(r"/\s*\S+\s+(accept-edits|bypass)\s*")
+
 
 class LineChat:
     """A chat view of plain text: Enter sends a line, and output is printed below."""
@@ -41,6 +44,7 @@ class LineChat:
         self._middle = self._gone = False
         self._breaking = CtrlC()
         self._own_commands = OwnCommands(started.workspace)
+        self._lines: TerminalLines | None = None
 
     # The view of the conversation
 
@@ -161,6 +165,7 @@ class LineChat:
         return self._over.result() if self._over.done() else 0
 
     async def _read_lines(self, lines: TerminalLines) -> None:
+        self._lines = lines
         self._show_input_mark()
         while (line := await lines.next()) is not None:
             self._middle = False
@@ -178,15 +183,30 @@ class LineChat:
                 self._print(self._question.note)
                 self._write("? ")
         elif is_command(line):
-            await run_command(self, line)
-        elif line.startswith("!") and line[1:].strip():
+            if not _LOOSENS.fullmatch(line) or await self._confirm("Less will need your approval then."):
+                await run_command(self, line)
+        elif is_own_command(line):
+            if not await self._confirm("This runs as you, without a sandbox."):
+                return
             event = await self._own_commands.run(line[1:].strip())
             self._print("\n".join([f"  {text}" for text in summarize_result(event)]))
             self.conversation.add_note(describe_to_model(event))
         elif line:
-            words = unescape_slash(line)
+            words = unescape_text(line)
             self.conversation.send(words, attach_files(words, self.started.workspace))
         self._show_input_mark()
+
+    async def _confirm(self, why: str) -> bool:
+        """Asks about a line: the terminal does not say whether it was typed, or was one of many in a paste."""
+        assert self._lines is not None
+        async with self._turn:
+            self._print(f"{why} y goes on, anything else does not.")
+            await asyncio.sleep(SETTLING)
+            self._lines.discard_typed()
+            self._write("? ")
+            answer = await self._lines.next()
+            self._middle = False
+        return answer is not None and answer.strip().lower() in ("y", "yes")
 
     # Printing
 

@@ -12,7 +12,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.styles import Style
 
-from steersman.cli.chat.commands import is_command, run_command, unescape_slash
+from steersman.cli.chat.commands import escape_text, is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.drafts import Pastes, attach_files
@@ -105,6 +105,7 @@ class Screen:
 
     def put_back(self, text: str) -> None:
         """Returns text that did not reach the model to the input, before what is being typed."""
+        text = escape_text(text)
         whole = f"{text}\n{self.input.text}" if self.input.text else text
         self.input.document = Document(whole, len(whole))
         self.refresh()
@@ -245,11 +246,11 @@ class Screen:
             self.show.say("user", words)
             self._start_task(run_command(self, words))
             return
-        if words.startswith("!") and words[1:].strip():
+        if is_own_command(words):
             self.show.say("user", words)
             self._own = self._start_task(self._run_own_command(words[1:].strip()))
             return
-        words = unescape_slash(words)
+        words = unescape_text(words)
         # Only what is seen in the input names files, not a long paste.
         attached = attach_files(words, self.started.workspace)
         send = self.conversation.follow_up if later else self.conversation.send
