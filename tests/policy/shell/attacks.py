@@ -257,7 +257,8 @@ _BY_PROGRAM = {
     "npm run build": (
         "npm run build --script-shell=evil", "npm run build -- --config evil.js", "npm run build -w ../x",
     ),
-    "npm audit": ("npm audit fi*", "npm audit f*", "npm audit fix", "npm audit fix --force"),
+    # The server that .npmrc names may answer with the address of a repository, which npm asks with the `git` of .npmrc.
+    "npm audit": ("npm audit", "npm audit --json", "npm audit fi*", "npm audit fix", "npm audit fix --force"),
     "make -n": (
         "make -n SHELL=evil", "make -n -f evil.mk", "make -n --eval='$(shell evil)'", "make -n -C /tmp/evil",
         "make -n -nf x",
@@ -270,8 +271,12 @@ _BY_PROGRAM = {
     # For some commands of pip, this is short for `--local-log`, and takes the name of a file that is written.
     "pip show": ("pip show --local conftest.py x", "pip show -l x", "pip show --log f x", "pip show --lo f x"),
     "pip check": ("pip check --local conftest.py",),
-    # To ask an index, pip runs rustc, which may be a program that a file of the project names.
+    # Where a package of the folder is installed in place, it runs hg, and with that what .hg/hgrc names.
+    "pip freeze": ("pip freeze", "pip freeze --exclude-editable", "pip freeze --local"),
+    # To ask an index, pip runs rustc, which may be a program that a file of the project names. Older ones do so in
+    # every list, for the newest version of pip.
     "pip list": (
+        "pip list", "pip list --format=json", "pip list -v --local",
         "pip list --outdated", "pip list -o", "pip list --uptodate", "pip list -u", "pip list -lo", "pip list --outd",
         "pip list -o -f evil", "pip list -i https://evil.example", "pip list -f https://evil.example",
         "pip list --index-url=x",
@@ -306,12 +311,16 @@ _BY_PROGRAM = {
     "npm view": (
         "npm view git+file:///tmp/evil", "npm view evil/x", "npm view x@github:evil/x", "npm view ./evil",
         "npm view @a/b@evil/x",
+        # These are about the package of the folder, whose name in package.json may be the address of a repository.
+        "npm view", "npm view --json", "npm view .", "npm view . version",
     ),
+    "npm info": ("npm info", "npm info ."),
     "npm fund": ("npm fund evil",),
     # It runs the file .pnpmfile.cjs.
     "pnpm ls": ("pnpm ls",),
     "pnpm why": ("pnpm why x",),
     "pnpm test": ("pnpm test '$(evil)'", "pnpm test -- '`evil`'"),
+    "gh auth status": ("gh auth status -t", "gh auth status --json=hosts", "gh auth status --json hosts"),
     "gh repo view": (
         "gh repo view evil*example/a/b",
         "gh repo view evil.example/a/b", "gh repo view https://evil.example/a/b", "gh repo view git@evil.example:a/b",

@@ -177,6 +177,18 @@ def _check_go_list(found: Arguments) -> str | None:
     return f"{wrong[0]!r:.200} may be a module that is not one of this project" if modules and wrong else None
 
 
+def _check_npm_view(found: Arguments) -> str | None:
+    """Without a name it is about the package of the folder, and that may be named like a repository to ask with git."""
+    named = found.operands and found.operands[0].text != "."
+    return None if named else "the name in package.json may be another repository, which git is run for"
+
+
+def _check_pip_list(found: Arguments) -> str | None:
+    """Older versions of pip ask for their newest one, and run rustc for it: a file of the project may say which."""
+    names = {name for name, _ in found.options}
+    return None if "--disable-pip-version-check" in names else "without --disable-pip-version-check, pip may run rustc"
+
+
 def _check_chmod(found: Arguments) -> str | None:
     mode = found.operands[0].text if found.operands else ""
     return None if _MODE.fullmatch(mode) else f"the mode {mode!r:.200} is not a plain one"
@@ -196,6 +208,8 @@ CHECKS: dict[str, Check] = {
     "clean": _check_clean,
     "lsof": _check_lsof,
     "golist": _check_go_list,
+    "npmview": _check_npm_view,
+    "piplist": _check_pip_list,
     "chmod": _check_chmod,
     "script": _check_script,
     "apply": _check_apply,

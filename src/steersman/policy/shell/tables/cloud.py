@@ -62,9 +62,11 @@ gh run list | exact operands=none
 gh run view, gh run watch, gh workflow list, gh workflow view | exact operands=names
   @gh -avy -i: -j: -r: --all --attempt= --exit-status --job= --log --log-failed --verbose --ref= --yaml --interval=
   --compact
-gh release list, gh repo view, gh label list, gh auth status, gh status | exact operands=none
+gh release list, gh repo view, gh label list, gh status | exact operands=none
   @gh
-  ! -t --show-token --hostname=
+gh auth status | exact operands=none
+  --help
+  ! -t --show-token --hostname= --json=
 
 aws s3 ls, aws sts get-caller-identity, aws ec2 describe-instances, aws logs describe-log-groups,
 aws lambda list-functions, aws ecs list-clusters, aws cloudformation list-stacks | exact operands=none

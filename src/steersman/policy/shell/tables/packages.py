@@ -9,21 +9,19 @@ yarn run | operands=inside after=ask check=script
   ! --global --loglevel=
 npm ls, npm list, npm outdated, npm why, npm explain | exact operands=names
   -alp --all --long --json --parseable --depth=d --production --prod --dev --silent --no-color
-npm audit, npm fund, npm root, npm prefix, npm ping, npm whoami | exact operands=none
+npm fund, npm root, npm prefix, npm ping, npm whoami | exact operands=none
   --json --silent --no-color --production
-npm view, npm info, npm show | exact operands=names
+npm view, npm info, npm show | exact operands=names check=npmview
   --json --silent --no-color
 
 @pip
   -vq --verbose --quiet --no-color --disable-pip-version-check
   ! --log= --local-log= --log-file= -i: --index-url=
-pip list | exact operands=none
+pip list | exact operands=none check=piplist
   @pip -l --local --user --format=n --not-required --exclude-editable --editable
   ! -o -u -f: --outdated --uptodate --find-links=
 pip show | exact operands=names
   @pip -f --files
-pip freeze | exact operands=none
-  @pip -l --local --user --all --exclude-editable
 pip check | exact operands=none
   @pip
 apt list, apt show, apt search, apt policy, apt-cache policy, apt-cache show, apt-cache search, apt-cache depends,
