@@ -22,6 +22,21 @@ from steersman.cli.serving.worker import load_agents
 from steersman.durable import Client
 
 pytestmark = pytest.mark.real_time
+CLERK = """
+from steersman import Agent, tool
+from steersman.testing import ScriptedModel, answer, call
+
+@tool(needs_approval=True)
+def deploy() -> str:
+    return "deployed"
+
+def play(request):
+    text = request.messages[-1].text
+    return answer(call("deploy")) if text == "Deploy." else answer(text)
+
+def clerk():
+    return Agent(ScriptedModel(play, repeat_last=True).model, tools=[deploy])
+"""
 
 
 def make_url(postgres: Database) -> str:
@@ -68,13 +83,29 @@ class Page:
             assert response.status == 200, await response.text()
             return [json.loads(line[5:]) async for line in response.content if line.startswith(b"data:")]
 
+    async def call_tool(self, prompt: str) -> str:
+        """The result of the tool that is the agent, for a client of MCP that cannot ask its user."""
+        headers = {**self._headers, "Accept": "application/json, text/event-stream"}
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        for method, params in (
+            ("initialize", hello),
+            ("tools/call", {"name": "run", "arguments": {"prompt": prompt}}),
+        ):
+            body = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+            async with (
+                asyncio.timeout(60),
+                self._client.post(f"{self._url}/mcp", json=body, headers=headers) as response,
+            ):
+                headers.setdefault("Mcp-Session-Id", response.headers.get("Mcp-Session-Id", ""))
+                data = await response.text()
+        [message] = [json.loads(line[5:]) for line in data.splitlines() if line.startswith("data: {")]
+        return message["result"]["content"][0]["text"]
+
 
 async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, temporal: str, tmp_path: Path) -> None:
-    """durable.md U6: prompts and steering over the API and AG-UI; the page follows the worker."""
+    """durable.md U6: prompts and steering over the API, AG-UI and MCP; the page follows the worker."""
     queue, store = new_queue(), postgres.store()
-    (tmp_path / "agents_of_mine.py").write_text(
-        "from steersman import Agent\ndef clerk():\n    return Agent('scripted:echo')\n"
-    )
+    (tmp_path / "agents_of_mine.py").write_text(CLERK)
     where = ("--store", make_url(postgres), "--temporal", temporal, "--task-queue", queue)
     async with (
         running("steersman", "worker", *where, "--agent", "agents_of_mine:clerk", home=tmp_path) as worker,
@@ -98,6 +129,8 @@ async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, tem
             await durable.start("without", "Ho.")  # the first agent of the command is the default one
             assert (await durable.wait("without", timeout=60)).text == "Ho."
         assert [frame["delta"] for frame in await page.run_thread("t", "Hello.") if "delta" in frame] == ["Hello."]
+        assert await page.call_tool("Hello.") == "Hello."
+        assert "The client cannot ask its user." in await page.call_tool("Deploy.")
         await _stop(worker)
         await _stop(server)
     types = [record.type for record in records(store, id)]

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from steersman.context.entries import Entry
 from steersman.server.hub import Hub
-from steersman.server.live import LiveSession
+from steersman.server.live import Approvals, LiveSession
 from steersman.server.outline import Outline, read_outline
-from steersman.server.owners import find_id
+from steersman.server.owners import find_id, make_id
 from steersman.server.receipts import Receipt, make_receipt
 from steersman.server.remote import RemoteSession
 from steersman.server.sessions import Sessions
@@ -34,6 +34,7 @@ class FollowedSession:
         """The id of the run that goes on; `None` if there is none."""
         self.approve = remote.approve
         self.deny = remote.deny
+        self.abort = remote.abort
         self._remote = remote
         self._sessions = sessions
         self._outline = Outline()
@@ -69,13 +70,24 @@ class FollowedSession:
         """Whether a question with this id was asked and answered in this session."""
         return approval_id in self._outline.resolved
 
-    async def prompt(self, message: AgentMessage, *, key: str | None = None, loop_id: str | None = None) -> Receipt:
+    async def prompt(
+        self,
+        message: AgentMessage,
+        *,
+        key: str | None = None,
+        approvals: Approvals = "wait",
+        loop_id: str | None = None,
+    ) -> Receipt:
         """Have a run started with a message; raises `AgentBusy` while one goes on."""
-        del loop_id  # the process that starts the run names it
+        # The process that starts the run names it, and its questions wait: who does not want that denies them.
+        del approvals, loop_id
         return await self._remote.prompt(message, key=key)
 
     async def settle(self) -> None:
         """Return at once: a run whose end has no record goes on."""
+
+    async def wait_until_idle(self) -> None:
+        """Return at once: the end of a run is known by its record."""
 
     async def start_alone(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Do something that starts a run; the key of its message sees to it that it is done once."""
@@ -90,7 +102,26 @@ def _read_entries(store: Store, id: str) -> Sequence[Entry]:
 @asynccontextmanager
 async def open_named(sessions: Sessions, user: str | None, name: str) -> AsyncGenerator[LiveSession | FollowedSession]:
     """The session that a client calls by a name of its own, wherever it is open; a new one if there is none."""
-    found = await _find_named(sessions, user, name)
+    async with _follow(sessions, user, await _find_named(sessions, user, name)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def create(sessions: Sessions, user: str | None, agent: str) -> AsyncGenerator[LiveSession | FollowedSession]:
+    """A new session for an agent, which workers run if there is a supervisor."""
+    if sessions.supervisor is None:
+        yield await sessions.create(user, agent)
+        return
+    id = make_id(user, None)
+    await asyncio.to_thread(create_for_worker, sessions.store, id, agent, "")
+    async with _follow(sessions, user, await sessions.find(user, id)) as found:
+        yield found
+
+
+@asynccontextmanager
+async def _follow(
+    sessions: Sessions, user: str | None, found: LiveSession | RemoteSession
+) -> AsyncGenerator[LiveSession | FollowedSession]:
     if isinstance(found, LiveSession):
         yield found
         return

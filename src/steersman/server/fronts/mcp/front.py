@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from steersman.agent.named import DEFAULT_AGENT
+from steersman.server.fronts.followed import FollowedSession, create
 from steersman.server.fronts.following import follow_events
 from steersman.server.fronts.json_rpc import (
     INTERNAL_ERROR,
@@ -152,17 +153,18 @@ class McpFront:
             raise RpcError(INVALID_REQUEST, f"A call with the id {id!r:.100} is going on. Give each call its own.")
         running = self._calls[id] = _Running()
         try:
-            live = running.live = await self._sessions.create(self._user, agent)
-            with Watch(live.hub, live.hub.position):  # so that the server does not close it as idle
-                result = await self._run(running, live, prompt, wanted.meta.get("progressToken"))
-            await self._sessions.close_idle(live.session.id)
+            async with create(self._sessions, self._user, agent) as live:
+                running.live = live
+                with Watch(live.hub, live.hub.position):  # so that the server does not close it as idle
+                    result = await self._run(running, live, prompt, wanted.meta.get("progressToken"))
+            await self._sessions.close_idle(live.hub.session_id)
         finally:
             del self._calls[id]
         if running.cancelled:
             raise NoAnswer
         return result
 
-    async def _run(self, running: _Running, live: LiveSession, prompt: str, token: Any) -> Params:
+    async def _run(self, running: _Running, live: LiveSession | FollowedSession, prompt: str, token: Any) -> Params:
         async def act() -> None:
             await live.prompt(user_message(prompt), approvals="wait" if self._can_ask else "deny")
             if running.cancelled:
@@ -183,9 +185,12 @@ class McpFront:
         finally:
             await questions.close()
         await live.wait_until_idle()
-        return view.make_result(live.session.id)
+        return view.make_result(live.hub.session_id)
 
-    async def _ask(self, live: LiveSession, question: Mapping[str, Any]) -> None:
+    async def _ask(self, live: LiveSession | FollowedSession, question: Mapping[str, Any]) -> None:
+        if not self._can_ask:  # a worker cannot be told to deny them
+            await live.deny(question["approval_id"], "The client cannot ask its user.", by="mcp")
+            return
         words = f"May the agent use {question['tool_name']}? {question['reason']}\n\n{question['preview']}".strip()
         approved, reason = False, "The user declined."
         try:
@@ -205,7 +210,7 @@ class _Running:
     """A call that goes on."""
 
     def __init__(self) -> None:
-        self.live: LiveSession | None = None
+        self.live: LiveSession | FollowedSession | None = None
         self.cancelled = False
 
 
