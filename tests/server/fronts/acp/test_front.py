@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from tests.server.fronts.acp.kit import NO, YES, Editor, ScriptedFolders, open_editor
 
-from steersman import Agent
+from steersman import Agent, Approval
 from steersman.testing import ScriptedModel, answer, call
+from steersman.tools import builtin_tools
 
 pytestmark = pytest.mark.real_time
 
@@ -62,7 +63,7 @@ async def test_a_change_is_shown_as_a_diff_with_its_place(tmp_path: Path) -> Non
     path = str(tmp_path / "old.txt")
     diff = {"type": "diff", "path": path, "oldText": "b", "newText": "B"}
     assert edit["content"][0] == diff
-    assert editor.questions[0]["toolCall"]["content"] == [diff]
+    assert editor.questions[0]["toolCall"]["content"][0] == diff
     assert editor.questions[0]["toolCall"]["locations"] == [{"path": path}]
     assert editor.questions[0]["toolCall"]["kind"] == "edit"
     assert write["content"][0]["oldText"] == "zero\none\n"
@@ -104,6 +105,23 @@ async def test_a_client_that_cannot_answer_is_asked_once_and_denied_at_once(tmp_
     assert len(editor.questions) == 1
     assert set(editor.last_statuses.values()) == {"failed"}
     assert not (tmp_path / "new.txt").exists()
+
+
+async def test_a_question_about_a_file_shows_which_one_and_what_it_loses(tmp_path: Path) -> None:
+    """approval.md, preview: the arguments alone look like a new file, and `..` behind a link leads elsewhere."""
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "src" / "a.txt").write_text("old\n")
+    (tmp_path / "docs").symlink_to("src/deep")
+    script = ScriptedModel(answer(call("write", path="docs/../a.txt", content="new\n")), "Done.")
+
+    def make_agent(cwd: Path) -> Agent[Any]:
+        return Agent(script.model, tools=builtin_tools(cwd), approval=Approval(workspace=cwd))
+
+    async with open_editor(ScriptedFolders(make_agent)) as editor:
+        editor.answer = lambda _: NO
+        await editor.say(await editor.start(tmp_path), "Go.")
+    shown = editor.questions[0]["toolCall"]["content"]
+    assert shown[-1]["content"]["text"] == "src/a.txt\n@@ -1 +1 @@\n-old\n+new"
 
 
 @pytest.mark.parametrize("result", [None, {}, {"outcome": {"outcome": "cancelled"}}, {"outcome": "x"},

@@ -76,8 +76,9 @@ class Updates:
     def describe_question(self, event: Mapping[str, Any]) -> Fields:
         """The tool call of a question, as a request for permission shows it."""
         call = describe_call(self._cwd, event["tool_name"], event["args"])
-        if "content" not in call and event.get("preview"):
-            call["content"] = [_make_text(event["preview"])]
+        if event.get("preview"):
+            # Also beside a diff of the arguments: only the preview knows what a write removes and where a link leads.
+            call["content"] = [*call.get("content", ()), _make_text(event["preview"])]
         return {"toolCallId": _name_asked_call(event), "status": "pending", **call}
 
     # Answers
