@@ -17,7 +17,6 @@ from steersman.types.events import AgentEvent
 from steersman.types.model import Request
 
 STEPS = 12
-TURNS = 10
 LEDGER = "CLUSTER_LEDGER"
 """The variable that names the file in which `step` notes what it began: the session, the step, and its process."""
 
@@ -58,7 +57,7 @@ def note_begin(line: str) -> None:
 
 
 def make_noter() -> Agent:
-    """An agent that calls a tool that takes no time, ten turns long."""
+    """An agent that calls a tool that takes no time, as many turns long as the last word of its prompt says."""
 
     @tool
     async def note(number: int) -> str:
@@ -66,8 +65,8 @@ def make_noter() -> Agent:
         return f"noted {number}"
 
     def react(request: Request) -> Any:
-        number = count_answers(request)
-        return answer(f"Now {number}.", call("note", number=number)) if number < TURNS else "Done."
+        number, turns = count_answers(request), int(request.messages[0].text.split()[-1])
+        return answer(f"Now {number}.", call("note", number=number)) if number < turns else "Done."
 
     model = ScriptedModel(react, repeat_last=True)
     return Agent(model.model, tools=[note], limits=None, repeated_calls=None)

@@ -1,6 +1,6 @@
-"""What workers cost and how they scale: `python -m bench.scaling [--sessions N] [--steers N]`, or `make scale`.
+"""What workers cost and how they scale: `python -m bench.scaling [--sessions N] [--turns N] [--steers N]`.
 
-Sessions of ten scripted tool turns on 1, 2 and 4 workers, against the same in one process on the same PostgreSQL.
+Sessions of scripted tool turns on 1, 2 and 4 workers, against the same in one process on the same PostgreSQL.
 Ratios are of CPU time, so another load on the machine does not change them much; runs a second are of wall time.
 """
 
@@ -18,7 +18,6 @@ from statistics import median, quantiles
 from time import perf_counter, process_time
 
 from aiohttp import ClientSession
-from bench.cluster_agents import TURNS
 from bench.cluster_parts import ROOT, CannotStart, Cluster, read_cpu, run_base, start_part
 from bench.measure import Row, say, show
 
@@ -44,10 +43,10 @@ class Measured:
     starting: float = 0.0
 
 
-async def measure_single(cluster: Cluster, count: int) -> Measured:
+async def measure_single(cluster: Cluster, count: int, turns: int) -> Measured:
     """All sessions in one process."""
     before, records = read_cpu(cluster.database_part.pid), await _count_records(cluster)
-    command = (sys.executable, "-m", "bench.scaling_child", cluster.store, str(count), str(AT_ONCE))
+    command = (sys.executable, "-m", "bench.scaling_child", cluster.store, str(count), str(AT_ONCE), str(turns))
     part = await start_part("one process", command, cwd=ROOT)
     try:
         seconds, cpu = json.loads((await part.wait_for("done ")).removeprefix("done "))
@@ -58,7 +57,7 @@ async def measure_single(cluster: Cluster, count: int) -> Measured:
     return Measured(count / seconds, records / seconds, cpu / count * MILLI, database / count * MILLI)
 
 
-async def measure_workers(cluster: Cluster, workers: int, count: int) -> Measured:
+async def measure_workers(cluster: Cluster, workers: int, count: int, turns: int) -> Measured:
     """All sessions on some workers, started by this process."""
     async with AsyncExitStack() as stack:
         for _ in range(workers):
@@ -70,7 +69,7 @@ async def measure_workers(cluster: Cluster, workers: int, count: int) -> Measure
         records = await _count_records(cluster)
         before = _read_all(cluster, pids)
         began, cpu = perf_counter(), process_time()
-        await _do_all(ids, lambda id: durable.start(id, "Begin."))
+        await _do_all(ids, lambda id: durable.start(id, f"Turns: {turns}"))
         starting = process_time() - cpu
         outcomes: list[str] = []
 
@@ -185,16 +184,16 @@ def _read_said(cluster: Cluster, id: str) -> list[str]:
         return [message.text for message in session.messages if message.role == "user"]
 
 
-async def measure(sessions: int, steers: int) -> list[Row]:
+async def measure(sessions: int, turns: int, steers: int) -> list[Row]:
     """All of it."""
     rows: list[Row] = []
     async with run_base() as cluster:
-        say(f"One process: {sessions} sessions of {TURNS} tool turns ...")
-        single = await measure_single(cluster, sessions)
+        say(f"One process: {sessions} sessions of {turns} tool turns ...")
+        single = await measure_single(cluster, sessions, turns)
         rows += _describe("one process", single)
         for workers in WORKERS:
             say(f"{workers} workers ...")
-            measured = await measure_workers(cluster, workers, sessions)
+            measured = await measure_workers(cluster, workers, sessions, turns)
             name = f"{workers} worker{'s' if workers > 1 else ''}"
             goal = Row(f"{name}: CPU a run, with its start", "ms", measured.own + measured.starting, single.own, 1.5)
             rows += [
@@ -222,9 +221,10 @@ def main() -> None:
     """Measure and show; ends with 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description="What workers cost and how they scale.")
     parser.add_argument("--sessions", type=int, default=1000, metavar="N", help="so many for each number of workers")
+    parser.add_argument("--turns", type=int, default=10, metavar="N", help="so many tool turns each")
     parser.add_argument("--steers", type=int, default=120, metavar="N", help="so many messages")
     given = parser.parse_args()
-    rows = asyncio.run(measure(given.sessions, given.steers))
+    rows = asyncio.run(measure(given.sessions, given.turns, given.steers))
     show(rows)
     sys.exit(any(row.missed for row in rows))
 

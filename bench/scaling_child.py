@@ -1,4 +1,4 @@
-"""Sessions in one process for `bench.scaling`: `python -m bench.scaling_child STORE SESSIONS AT_ONCE`."""
+"""Sessions in one process for `bench.scaling`: `python -m bench.scaling_child STORE SESSIONS AT_ONCE TURNS`."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from steersman import Session
 from steersman.session import PostgresStore
 
 
-async def run(store: PostgresStore, id: str) -> None:
+async def run(store: PostgresStore, id: str, turns: int) -> None:
     """One session from its creation to its end."""
     session = await asyncio.to_thread(Session.create, store, id)
     try:
         agent = make_noter()
         await asyncio.to_thread(agent.configure, session=session)
-        result = await agent.run("Begin.")
+        result = await agent.run(f"Turns: {turns}")
         assert result.text == "Done.", result
     finally:
         await asyncio.to_thread(session.close)
 
 
-async def run_all(where: str, count: int, at_once: int) -> None:
+async def run_all(where: str, count: int, at_once: int, turns: int) -> None:
     """All of them, so many at once; prints the seconds and the CPU seconds."""
     store, left = PostgresStore(where), list(range(count))
 
     async def take() -> None:
         while left:
-            await run(store, f"single-{left.pop()}")
+            await run(store, f"single-{left.pop()}", turns)
 
     await asyncio.to_thread(store.list)
     began, cpu = perf_counter(), process_time()
@@ -42,4 +42,4 @@ async def run_all(where: str, count: int, at_once: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run_all(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(run_all(sys.argv[1], *map(int, sys.argv[2:])))
