@@ -316,6 +316,8 @@ _BY_PROGRAM = {
     ),
     "npm info": ("npm info", "npm info ."),
     "npm fund": ("npm fund evil",),
+    # Older versions of npm ask for what package.json names, which may be the address of a repository.
+    "npm outdated": ("npm outdated", "npm outdated --json", "npm outdated --all"),
     # It runs the file .pnpmfile.cjs.
     "pnpm ls": ("pnpm ls",),
     "pnpm why": ("pnpm why x",),

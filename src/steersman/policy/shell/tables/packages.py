@@ -7,7 +7,7 @@ yarn run | operands=inside after=ask check=script
   --no-update-notifier --workspaces --include-workspace-root --foreground-scripts? --ignore-scripts --timing?
   ! -w: -C: -g --workspace= --prefix= --script-shell= --node-options= --userconfig= --globalconfig=
   ! --global --loglevel=
-npm ls, npm list, npm outdated, npm why, npm explain | exact operands=names
+npm ls, npm list, npm why, npm explain | exact operands=names
   -alp --all --long --json --parseable --depth=d --production --prod --dev --silent --no-color
 npm fund, npm root, npm prefix, npm ping, npm whoami | exact operands=none
   --json --silent --no-color --production
