@@ -129,6 +129,8 @@ _BY_PROGRAM = {
         "grep -r KEY /usr/..", "grep -r KEY ../..",
         # Behind a link, `..` leads elsewhere: this is the root.
         "grep -r KEY /var/run/..", "grep -rs KEY /usr/bin/X11/../..", "grep -r KEY /var/run/.*", "grep -r KEY x/..",
+        # A file may be named `-eKEY`, and a wildcard after an option may become its value and the pattern.
+        "grep -r / *", "grep -r .. x*", "grep / -r -- *", "grep -r -A 1* / x", "grep -r --include x* .. y",
     ),
     "diff": (
         "diff -r --from-file=/ x", "diff -r --to-file / x", "diff -r / x", "diff -r /var/run/.. x", "diff -l a b",

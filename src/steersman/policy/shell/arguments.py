@@ -90,8 +90,11 @@ class _Reader:
         return self.found
 
     def _count_patterns(self) -> int:
-        """Count the operands at the beginning that are a pattern and no file: `grep '..' f`."""
-        if self.entry.key not in _SEARCHES or not self.found.operands or self.found.operands[0].wild >= 0:
+        """Count the operands at the beginning that are a pattern and no file: `grep '..' f`.
+
+        A wildcard may become `-epattern` or several words, and then the first operand is a file: `grep -r / *`.
+        """
+        if self.entry.key not in _SEARCHES or not self.found.operands or any(word.wild >= 0 for word in self.words):
             return 0
         return 0 if any(name in _PATTERN_OPTIONS for name, _ in self.found.options) else 1
 
