@@ -238,6 +238,8 @@ _BY_PROGRAM = {
     ),
     # Test runners and package managers
     "pytest": (
+        # Before version 6, these are evaluated as Python.
+        "pytest -k '().__class__'", "pytest -m '[exec(x) for x in (1,)]'", "pytest '-m().__class__'",
         "pytest -k /tmp/evil*", "pytest -- -pevil", "pytest x -- -p evil",
         "pytest -p evil", "pytest -xp evil", "pytest -c evil", "pytest @evil", "pytest --rootd=/x",
         "pytest -W error::evil.E",

@@ -18,6 +18,8 @@ _LIMITS = {
     # cargo clippy joins its arguments with a text in capitals, and what follows that is another argument.
     "l": re.compile(r"[a-z][a-z0-9_:,-]*"),
     "u": re.compile(r"no:[A-Za-z0-9_.-]+"),
+    # Before version 6, pytest evaluates such a text as Python; without a parenthesis or a dot, it calls nothing.
+    "w": re.compile(r"[A-Za-z0-9_ -]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
 }
 # What may stand in the place of a value or an operand of a program that is known only from its manual.

@@ -2,7 +2,7 @@
 
 TABLE = """
 pytest, py.test, python -m pytest | operands=inside
-  -qvxslVh -k: -m: -r: -n: -p:u --quiet --verbose --verbosity= --exitfirst --showlocals --no-showlocals --capture=
+  -qvxslVh -k:w -m:w -r: -n: -p:u --quiet --verbose --verbosity= --exitfirst --showlocals --no-showlocals --capture=
   --maxfail= --tb= --co --collect-only --lf --last-failed --ff --failed-first --nf --new-first --sw --stepwise
   --sw-skip --stepwise-skip --sw-reset --stepwise-reset --last-failed-no-failures= --lfnf= --cache-show? --cache-clear
   --no-header --no-summary --no-fold-skipped --force-short-summary --color= --code-highlight= --durations=
