@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
@@ -30,10 +31,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Called as a program: file descriptors and signals are ours to set up.
     open_missing_descriptors()
     exit_on_signals()
+    codes: list[int] = []
+    atexit.register(_skip_shutdown, codes)
     try:
-        return _run_command(sys.argv[1:])
+        codes.append(_run_command(sys.argv[1:]))
     finally:
         exit_silently_on_signals()
+    return codes[0]
+
+
+def _skip_shutdown(codes: Sequence[int]) -> None:
+    """Ends the process where threads of Temporal's client may crash Python's own shutdown.
+
+    Registered first, so that it is the last exit function to run.
+    """
+    if codes and "temporalio" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(codes[0])
 
 
 def _run_command(words: Sequence[str]) -> int:
