@@ -105,7 +105,8 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(place: Place, ser
         terminal.wait_for(READY)
         assert "\n\u276f y" in terminal.shown
     assert not (place.project / "sneaked").exists()
-    assert heard(server, 1)[-1][1].startswith("Denied: not approved.")
+    # On a slow machine the first Enter is the denial, and the second one sends the line.
+    assert any(text.startswith("Denied: not approved.") for _, text in heard(server, 1))
 
 
 def test_a_question_does_not_break_into_a_sentence_that_is_being_typed(place: Place, server: OpenAIChatServer) -> None:
