@@ -21,7 +21,7 @@ run: $(COMMAND) ## ask the agent what this project does, or PROMPT="..."; withou
 	@$(BIN)/steersman -- "$${PROMPT:-What does this project do?}"
 
 test: check $(JUDGES) ## everything that must hold: check, then the tests
-	@$(BIN)/python -m pytest -n 3 --dist worksteal
+	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 check: $(READY) ## format, lint, types and layers, without running tests
 	@$(BIN)/ruff format --check .
