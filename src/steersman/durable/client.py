@@ -133,7 +133,7 @@ class Client:
     async def wake(self, session_id: str) -> None:
         """Have a worker look at a session: for what was queued in another way, or while Temporal was away."""
         has_writer = await asyncio.to_thread(self._has_writer, session_id)
-        await self._wake_unless_open(session_id, has_writer=has_writer)
+        await self._wake_unless_heard(session_id, is_heard=has_writer)
 
     # Looking
 
@@ -192,7 +192,9 @@ class Client:
     def _queue(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> tuple[Queued, bool]:
         with SessionQueue(self.store, session_id) as queue:
             queued = say(queue)
-        return queued, self._has_writer(session_id)
+            # A worker that has heard it may have closed the session by now.
+            is_heard = self._has_writer(session_id) or all(order.number != queued.number for order in queue.waiting())
+        return queued, is_heard
 
     def _has_writer(self, session_id: str) -> bool:
         return isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
@@ -219,9 +221,9 @@ class Client:
     # Temporal
 
     async def _say(self, session_id: str, say: Callable[[SessionQueue], Queued], agent: str | None = None) -> Queued:
-        queued, has_writer = await asyncio.to_thread(self._queue, session_id, say)
+        queued, is_heard = await asyncio.to_thread(self._queue, session_id, say)
         try:
-            await self._wake_unless_open(session_id, agent, has_writer=has_writer)
+            await self._wake_unless_heard(session_id, agent, is_heard=is_heard)
         except DurableError as error:
             raise DurableError(
                 f"It is queued in the session {session_id!r} as number {queued.number}, but no worker was told: "
@@ -229,9 +231,9 @@ class Client:
             ) from error
         return queued
 
-    async def _wake_unless_open(self, session_id: str, agent: str | None = None, *, has_writer: bool) -> None:
+    async def _wake_unless_heard(self, session_id: str, agent: str | None = None, *, is_heard: bool) -> None:
         # A worker that has the session open hears it without Temporal, and looks again after it has closed it.
-        if not (has_writer and await self.is_running(session_id)):
+        if not (is_heard and await self.is_running(session_id)):
             await self._wake(session_id, agent)
 
     async def _wake(self, session_id: str, agent: str | None, *, continue_after: int | None = None) -> None:

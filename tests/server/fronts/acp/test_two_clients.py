@@ -1,4 +1,4 @@
-"""An editor and a client of HTTP at one session: questions have one answer, whoever gives it (server.md S6, S7)."""
+"""An editor and a client of HTTP at one session: a question has one answer, from either of them (server.md S6, S7)."""
 
 from __future__ import annotations
 
