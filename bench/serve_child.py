@@ -32,7 +32,7 @@ async def wait_for_line() -> None:
 
 async def start(app: web.Application) -> tuple[web.AppRunner, int]:
     """Serve an application on a free port."""
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=5)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
     return runner, runner.addresses[0][1]

@@ -101,7 +101,8 @@ class Hub:
         self._relay: Relay | None = None
         self.follower: Leaving | None = None
         """What shows this hub a session that is open elsewhere; the last watcher closes it."""
-        self._waiters: list[asyncio.Future[None]] = []
+        # A dict, since thousands of watchers may leave at once.
+        self._waiters: dict[asyncio.Future[None], None] = {}
         self._waking = False
         self._reader: Handle | None = None
         self._reading = threading.Lock()
@@ -285,7 +286,7 @@ class Hub:
     def wake(self) -> None:
         """Wake all watchers: there are new events, or it is time for a sign of life."""
         self._waking = False
-        waiters, self._waiters = self._waiters, []
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -295,12 +296,11 @@ class Hub:
     async def wait(self) -> None:
         """Wait for the next event."""
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         try:
             await waiter
         finally:
-            if not waiter.done() or waiter.cancelled():
-                self._waiters = [other for other in self._waiters if other is not waiter]
+            self._waiters.pop(waiter, None)
 
     async def wait_for_held(self) -> None:
         """Wait until no event is held back, so that the answer so far ends where the shown events end."""
