@@ -312,13 +312,16 @@ _BY_PROGRAM = {
     "touch": ("touch -r /etc/pass* f", "touch -d x* f"),
     # Programs that take `-tc x` for `-t` and `-c x`.
     "jest": ("jest -tc evil.config.js", "jest -wc evil.config.js", "jest -ivtc evil.config.js"),
+    # They send the user's token through the proxy that .npmrc names, which can switch off the check of certificates.
     "npm view": (
         "npm view git+file:///tmp/evil", "npm view evil/x", "npm view x@github:evil/x", "npm view ./evil",
-        "npm view @a/b@evil/x",
-        # These are about the package of the folder, whose name in package.json may be the address of a repository.
-        "npm view", "npm view --json", "npm view .", "npm view . version",
+        "npm view @a/b@evil/x", "npm view", "npm view --json", "npm view .", "npm view . version",
+        "npm view react version",
     ),
-    "npm info": ("npm info", "npm info ."),
+    "npm info": ("npm info", "npm info .", "npm info react"),
+    "npm show": ("npm show react",),
+    "npm ping": ("npm ping",),
+    "npm whoami": ("npm whoami",),
     "npm fund": ("npm fund evil",),
     # Older versions of npm ask for what package.json names, which may be the address of a repository.
     "npm outdated": ("npm outdated", "npm outdated --json", "npm outdated --all"),

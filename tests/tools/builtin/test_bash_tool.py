@@ -66,6 +66,13 @@ async def test_it_runs_in_the_workspace_and_each_call_is_a_new_shell(bash: Tool,
     assert (await run(bash, "pwd; echo $X")).content == f"{tmp_path}\n\n"
 
 
+async def test_npm_is_told_not_to_look_for_a_newer_version(bash: Tool, tmp_path: Path) -> None:
+    """docs/bash.md: it would send a token through a proxy that the project names."""
+    assert (await run(bash, "printenv npm_config_update_notifier")).content == "false\n"
+    mine = bash_tool(tmp_path, sandbox="off", env={"npm_config_update_notifier": "true"})
+    assert (await run(mine, "printenv npm_config_update_notifier")).content == "true\n"
+
+
 @pytest.mark.parametrize("command", ["cat", "read x; echo got $?", "python3 -c 'input()' 2>/dev/null; echo got 1"])
 async def test_standard_input_is_empty(bash: Tool, command: str) -> None:
     """A program that waits for a user to type gets the end of its input instead."""

@@ -177,12 +177,6 @@ def _check_go_list(found: Arguments) -> str | None:
     return f"{wrong[0]!r:.200} may be a module that is not one of this project" if modules and wrong else None
 
 
-def _check_npm_view(found: Arguments) -> str | None:
-    """Without a name it is about the package of the folder, and that may be named like a repository to ask with git."""
-    named = found.operands and found.operands[0].text != "."
-    return None if named else "the name in package.json may be another repository, which git is run for"
-
-
 def _check_pip_list(found: Arguments) -> str | None:
     """Older versions of pip ask for their newest one, and run rustc for it: a file of the project may say which."""
     names = {name for name, _ in found.options}
@@ -208,7 +202,6 @@ CHECKS: dict[str, Check] = {
     "clean": _check_clean,
     "lsof": _check_lsof,
     "golist": _check_go_list,
-    "npmview": _check_npm_view,
     "piplist": _check_pip_list,
     "chmod": _check_chmod,
     "script": _check_script,

@@ -64,6 +64,7 @@ _GIT_ENVIRONMENT = {
     **{f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(_GIT_SETTINGS)},
     **{f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(_GIT_SETTINGS)},
 }
+_NPM_ENVIRONMENT = {"npm_config_update_notifier": "false"}  # it sends a token through a proxy of the project
 
 
 def bash_tool(
@@ -240,7 +241,7 @@ class _Shell:
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         _check_unmoved((self.root, *self.writable, *self.readable, self.output_folder or self.root))
         sandbox = confinement(self.sandbox)
-        environment = build_child_environment(_QUIET | _GIT_ENVIRONMENT)
+        environment = build_child_environment(_QUIET | _GIT_ENVIRONMENT | _NPM_ENVIRONMENT)
         scratch: list[str] = []
         before: set[str] = set()
         home = ""

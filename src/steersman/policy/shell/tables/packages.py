@@ -9,10 +9,8 @@ yarn run | operands=inside after=ask check=script
   ! --global --loglevel=
 npm ls, npm list, npm why, npm explain | exact operands=names
   -alp --all --long --json --parseable --depth=d --production --prod --dev --silent --no-color
-npm fund, npm root, npm prefix, npm ping, npm whoami | exact operands=none
+npm fund, npm root, npm prefix | exact operands=none
   --json --silent --no-color --production
-npm view, npm info, npm show | exact operands=names check=npmview
-  --json --silent --no-color
 
 @pip
   -vq --verbose --quiet --no-color --disable-pip-version-check
