@@ -81,8 +81,9 @@ class _Reader:
                 self.found.operands.append(word)
             elif word.text == "--" and "words" not in flags and ("exact" not in flags or self.entry.after):
                 self._read_rest()
-            elif self.found.operands and self.entry.operands.isdecimal():
-                # Some programs take every word after the first operand for an operand, and write to it.
+            elif self.found.operands and (self.entry.operands.isdecimal() or self.entry.check == "sed"):
+                # Some programs take every word after the first operand for an operand, and write to it. Such a sed
+                # takes the first operand for the script: `sed 'w x' -e p`.
                 raise NeedsApproval(f"{word.text!r:.200} after an operand of {self.entry.key!r} could be one as well")
             else:
                 self._read_option(word)

@@ -39,6 +39,8 @@ _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@,+%^~-]*")
 _MODE = re.compile(r"[ugoa]*[-+=][rwxX]+|0?[0-7]{3}")
 _REMOTES = frozenset(("origin", "upstream"))
+# A folder, a package whose name is no host, or a file.
+_GO_PACKAGE = re.compile(r"\.(?:/.*)?|[A-Za-z0-9_-]+(?:/.*)?|[^/]+\.go")
 
 
 def _check_sed(found: Arguments) -> str | None:
@@ -123,9 +125,13 @@ def _check_remote(found: Arguments) -> str | None:
     names = [word.text for word in found.operands]
     if names and names[0] not in _REMOTES:
         return f"{names[0]!r:.200} may be another repository than those of this one"
-    # With `--prune`, a refspec with a wildcard deletes every branch that it could name.
-    wrong = [name for name in names[1:] if "::" in name or name.startswith("+") or ("*" in name and ":" in name)]
+    wrong = [word.text for word in found.operands[1:] if word.wild >= 0 or _may_overwrite(word.text)]
     return f"{wrong[0]!r:.200} may overwrite a branch" if wrong else None
+
+
+def _may_overwrite(refspec: str) -> bool:
+    """With `--prune`, a refspec with a wildcard deletes every branch that it could name; a file may be named so."""
+    return "::" in refspec or refspec.startswith("+") or ("*" in refspec and ":" in refspec)
 
 
 def _check_remotes(found: Arguments) -> str | None:
@@ -164,17 +170,24 @@ def _check_clean(found: Arguments) -> str | None:
 
 
 def _check_lsof(found: Arguments) -> str | None:
-    """A name of a host after `@` is looked up, which tells it to the server of its domain."""
+    """A name of a host after `@` is looked up, which tells it to the server of its domain; a file may be named so."""
     values = [value for _, value in found.options if value is not None]
-    wrong = [word.text for word in (*values, *found.operands) if "@" in word.text]
+    wrong = [word.text for word in (*values, *found.operands) if "@" in word.text or word.wild >= 0]
     return f"{wrong[0]!r:.200} may name a host, which is looked up" if wrong else None
+
+
+def _check_go(found: Arguments) -> str | None:
+    """Before version 1.16, go downloads a package that is named and not required yet, and tests or builds it."""
+    wrong = [word.text for word in found.operands if not _GO_PACKAGE.fullmatch(word.text)]
+    return f"{wrong[0]!r:.200} may be a package of another project, which is downloaded" if wrong else None
 
 
 def _check_go_list(found: Arguments) -> str | None:
     """With `-m`, go asks the server of any module that is named."""
     wrong = [word.text for word in found.operands if word.text != "all"]
-    modules = any(name == "-m" for name, _ in found.options)
-    return f"{wrong[0]!r:.200} may be a module that is not one of this project" if modules and wrong else None
+    if wrong and any(name == "-m" for name, _ in found.options):
+        return f"{wrong[0]!r:.200} may be a module that is not one of this project"
+    return _check_go(found)
 
 
 def _check_pip_list(found: Arguments) -> str | None:
@@ -201,6 +214,7 @@ CHECKS: dict[str, Check] = {
     "push": _check_push,
     "clean": _check_clean,
     "lsof": _check_lsof,
+    "go": _check_go,
     "golist": _check_go_list,
     "piplist": _check_pip_list,
     "chmod": _check_chmod,

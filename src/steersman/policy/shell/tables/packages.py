@@ -61,10 +61,10 @@ cargo tree, cargo metadata, cargo version | exact operands=names
   -modcacherw -tags: -trimpath -linkshared -installsuffix:n -json
   ! -mod: -o: -C: -exec: -toolexec: -overlay: -modfile: -pkgdir: -ldflags: -gcflags: -asmflags: -gccgoflags: -pgo:
   ! -debug-actiongraph: -debug-trace: -debug-runtime-trace:
-go build, go vet | words equals operands=inside double
+go build, go vet | words equals operands=inside double check=go
   @go
   ! -vettool: -c: -fix -diff
-go test | words equals operands=inside double
+go test | words equals operands=inside double check=go
   @go -bench: -benchtime: -count: -cpu: -failfast -fullpath -list: -parallel: -run:: -short -shuffle: -skip:: -timeout:
   -vet:n -benchmem -blockprofilerate: -memprofilerate: -mutexprofilefraction:
   ! -c -i -args -fuzz: -fuzztime: -fuzzminimizetime: -fuzzcachedir: -outputdir: -blockprofile: -coverprofile:
@@ -77,7 +77,7 @@ go list | words equals operands=inside double check=golist
 go env | exact words operands=names double
   -json -changed
   ! -w -u
-go fmt | exact words operands=inside double
+go fmt | exact words operands=inside double check=go
   -n -x
   ! -mod: -modfile:
 
