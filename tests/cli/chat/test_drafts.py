@@ -84,6 +84,7 @@ def test_text_that_was_not_typed_runs_nothing(place: Place, server: OpenAIChatSe
         terminal.wait_for("# Title")
         terminal.press("enter")
         terminal.wait_for(lambda at: "One." in at.everything and rests(at))
+        terminal.send(b" ")  # what is sent begins with what follows
         terminal.paste(long)
         terminal.wait_for("[pasted #1")
         terminal.press("enter")

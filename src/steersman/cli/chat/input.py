@@ -72,7 +72,8 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
         if text.strip():
             # With what was pasted: a placeholder means nothing in a later chat.
             whole = screen.pastes.expand(text)
-            screen.input.history.append_string(whole if whole[0] == text[0] else escape_text(whole))
+            is_typed = whole.lstrip()[:1] == text.lstrip()[:1]
+            screen.input.history.append_string(whole if is_typed else escape_text(whole))
         screen.submit(text, later=later)
 
     @keys.add("enter", filter=typing)
