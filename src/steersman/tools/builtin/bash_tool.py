@@ -22,6 +22,7 @@ from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot,
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_sandbox_paths, select_nested
+from steersman.tools.confine.running_commands import BegunCommand, begin_command
 from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.confine.trusted_imports import keep_imports_out
@@ -151,7 +152,6 @@ class _Shell:
         self.scratch = Scratch()
         self.snapshot: FolderSnapshot | None = None
         self.snapshot_lock = threading.Lock()
-        self.running: list[set[str]] = []  # for each command that runs, the protected names that it found
         self.saved: deque[str] = deque()
 
     def describe(self) -> str:
@@ -173,7 +173,7 @@ class _Shell:
         """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
-        sandbox, plan, home, before = await call_in_thread(self._plan_command, command)
+        sandbox, plan, home, begun = await call_in_thread(self._plan_command, command)
         captured = OutputCapture(
             self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
@@ -182,15 +182,11 @@ class _Shell:
             ctx.update({"type": "output", "text": text})
 
         refused: list[str] = []
-        self.running.append(before)
         try:
             ended = await run_command(plan, captured, timeout=seconds, on_output=show)
         finally:
-            try:
-                if home:
-                    refused = await call_in_thread(self._clean_up, home, before)
-            finally:
-                self.running = [other for other in self.running if other is not before]
+            if begun is not None:
+                refused = await call_in_thread(self._clean_up, home, begun)
         text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
@@ -232,8 +228,8 @@ class _Shell:
         """The user's name for commits, read once."""
         return read_git_identity(self.root)
 
-    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any], str, set[str]]:
-        """Build the plan of a command; also return its home folder, and the protected names below the workspace's own.
+    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any], str, BegunCommand | None]:
+        """Build the plan of a command; also return its home folder, and what was protected when it began.
 
         A command without a sandbox has neither.
         """
@@ -243,16 +239,16 @@ class _Shell:
         sandbox = confinement(self.sandbox)
         environment = build_child_environment(_QUIET | _GIT_ENVIRONMENT | _NPM_ENVIRONMENT)
         scratch: list[str] = []
-        before: set[str] = set()
+        begun: BegunCommand | None = None
         home = ""
         try:
             if sandbox.kind != "off":
                 home = make_home(self.scratch, self._git_identity if self.git == "read-write" else "")
                 scratch = [home, self.scratch.make_folder("tmp")]
                 environment.update(HOME=home, TMPDIR=scratch[1])
-                before = self._find_protected(skipped=scratch[1])
+                begun = self._find_protected(scratch[1], holds=sandbox.holds_names)
             environment.update(self.env)
-            where = self._find_paths(sandbox, scratch, environment, before)
+            where = self._find_paths(scratch, environment, begun)
         except OSError as error:
             raise ToolError(
                 f"The command was not run, because a path for it could not be accessed: {error}."
@@ -260,15 +256,13 @@ class _Shell:
         argv = [*_find_shell(environment["PATH"]), command]
         note_change(self.root, *self.writable)
         plan = sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
-        return sandbox, plan, home, before
+        return sandbox, plan, home, begun
 
-    def _find_paths(
-        self, sandbox: Confinement, scratch: list[str], environment: dict[str, str], before: set[str]
-    ) -> SandboxPaths:
+    def _find_paths(self, scratch: list[str], environment: dict[str, str], begun: BegunCommand | None) -> SandboxPaths:
         # Made before the command begins: the folders of dead programs are removed with it, which may take long, and
         # the thread that reads the output must not do that.
         readable = self._list_readable()
-        if sandbox.kind == "off":
+        if begun is None:
             return SandboxPaths((), ())
         return find_sandbox_paths(
             self.root,
@@ -277,21 +271,26 @@ class _Shell:
             readable=readable,
             writable=self.writable,
             git=self.git,
-            nested=select_nested(self.root, before, self.git),
+            nested=select_nested(self.root, begun.before, self.git),
+            passing=begun.passing,
         )
 
-    def _find_protected(self, *, skipped: str) -> set[str]:
-        """Find the protected names below the workspace's own; a temporary folder in the workspace is not searched."""
+    def _find_protected(self, skipped: str, *, holds: bool) -> BegunCommand:
+        """Find what is protected in the workspace; a temporary folder in it is not searched."""
         with self.snapshot_lock:
             if self.snapshot is None:
                 self.snapshot = FolderSnapshot(self.root, skipped=[skipped])
-            found = self.snapshot.refresh()
-        # What a command that still runs has made is not there to stay: it will be set aside, and until then that
-        # command could replace it by a link, which a bind mount would follow.
-        return found.intersection(*self.running)
+            allowed = [*self.writable, *([os.path.join(self.root, ".git")] if holds else [])]
+            return begin_command(self.scratch, self.snapshot, self.root, git=self.git, allowed=allowed)
 
-    def _clean_up(self, home: str, before: set[str]) -> list[str]:
+    def _clean_up(self, home: str, begun: BegunCommand) -> list[str]:
         """Remove the home folder of a command, and set aside the protected names that it made in subfolders."""
+        try:
+            return self._set_aside(home, begun.before)
+        finally:
+            begun.close()
+
+    def _set_aside(self, home: str, before: set[str]) -> list[str]:
         note_change(self.root, *self.writable)
         remove_home(home)
         with self.snapshot_lock:

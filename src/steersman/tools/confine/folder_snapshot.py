@@ -121,11 +121,12 @@ def open_folder(path: str) -> None:
 
 def set_aside(paths: Iterable[str]) -> list[str]:
     """Rename what is at these paths, where a command has made it; return a note for each."""
-    guards: list[Guard] = [(path, None, path, False) for path in sorted(paths) if not _is_empty_folder(path)]
+    guards: list[Guard] = [(path, None, path, False) for path in sorted(paths) if not is_empty_folder(path)]
     return restore_guards(guards)
 
 
-def _is_empty_folder(path: str) -> bool:
+def is_empty_folder(path: str) -> bool:
+    """Whether there is a folder at a path, and nothing in it."""
     try:
         with os.scandir(path) as entries:
             return not os.path.islink(path) and next(entries, None) is None

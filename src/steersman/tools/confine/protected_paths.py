@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -31,14 +31,14 @@ GIT: tuple[Git, ...] = get_args(Git)
 
 _MAX_POINTER_BYTES = 4_096
 _MAX_LINKS = 40
-_NAMES = (".steersman", ".mcp.json")
+OWN_NAMES = (".steersman", ".mcp.json")
 # What git runs, or reads to find out what to run. Protected even where the repository can be written.
 _SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
 
 
 def select_nested(root: str, found: Iterable[str], git: Git, *, most: int = MAX_PROTECTED) -> list[str]:
     """Select what to protect of the names that a snapshot found; `ToolError` where that is more than `most`."""
-    chosen = sorted(path for path in found if git == "read-only" or os.path.basename(path).lower() in _NAMES)
+    chosen = sorted(path for path in found if git == "read-only" or os.path.basename(path).lower() in OWN_NAMES)
     if len(chosen) > most:
         raise ToolError(
             f"There are more than {most} repositories, .steersman and .mcp.json in the workspace {root!r}, too many to "
@@ -99,9 +99,13 @@ class _ProtectionBuilder:
     writable: set[str] = field(default_factory=set[str])
     guards: dict[str, Guard] = field(default_factory=dict[str, Guard])
     held: set[str] = field(default_factory=set[str])
+    passing: Collection[str] = ()
 
     def protect(self, path: str) -> None:
         """Protect a name and its target."""
+        if path in self.passing:
+            self.guards[path] = (path, None, path, False)
+            return
         if (found := record_guard(path)) is not None:
             self.guards[path] = found
         self.make_read_only(os.path.realpath(path))
@@ -127,7 +131,7 @@ class _ProtectionBuilder:
     def protect_nested(self, path: str, git: Git) -> None:
         """Protect a name that a snapshot found: the HEAD of a bare repository stands for all of it."""
         name = os.path.basename(path).lower()
-        if name in _NAMES:
+        if name in OWN_NAMES:
             self.protect(path)
         elif git == "read-only" and name == ".git":
             self.protect_repository(path)
@@ -188,15 +192,22 @@ class _ProtectionBuilder:
 
 
 def protect_paths(
-    root: str, *, nested: Iterable[str], own: Iterable[str], allowed: Iterable[str], git: Git
+    root: str,
+    *,
+    nested: Iterable[str],
+    own: Iterable[str],
+    allowed: Iterable[str],
+    git: Git,
+    passing: Collection[str] = (),
 ) -> ProtectedPaths:
     """Find what a command in the workspace `root` must not change, except paths that are listed in `allowed`.
 
     `own` are the folders of the Python we run from, and what else belongs to us. `nested` are the protected names below
-    the root's own, and the HEAD of each bare repository.
+    the root's own, and the HEAD of each bare repository. `passing` are the root's own names at which there is only what
+    another command has made: what is there at the end is set aside.
     """
-    keeping = _ProtectionBuilder(root)
-    for name in _NAMES:
+    keeping = _ProtectionBuilder(root, passing=passing)
+    for name in OWN_NAMES:
         keeping.protect(os.path.join(root, name))
     for path in own:
         keeping.make_read_only(os.path.realpath(path))
@@ -208,6 +219,8 @@ def protect_paths(
     top = os.path.join(root, ".git")
     if git == "read-write":
         keeping.protect_git_settings(top)
+    elif top in passing:
+        keeping.protect(top)
     elif _is_missing_or_empty(top):
         keeping.hold(top)
         # Without a file HEAD, git takes no folder for a bare repository.
@@ -294,11 +307,13 @@ def find_sandbox_paths(
     own: Iterable[str] = (sys.prefix, sys.base_prefix),
     git: Git = "read-only",
     nested: Iterable[str] | None = None,
+    passing: Collection[str] = (),
 ) -> SandboxPaths:
     """Find the paths for a command in the workspace `root`, with its own temporary folders (`scratch`).
 
     `own` are the folders of the Python we run from; inside the workspace they are protected unless `writable` lists
-    them. `nested` are the protected names below the root's own; `None` searches for them.
+    them. `nested` are the protected names below the root's own; `None` searches for them. `passing` are names of
+    the root that another command has made.
     """
     java = map(str, Path("/etc").glob("java-*"))
     system = (*_SYSTEM.split(), *(f"/etc/{name}" for name in _CONFIGURATION.split()), *java)
@@ -312,7 +327,7 @@ def find_sandbox_paths(
         tuple(sorted({path for path in (*system, *more) if os.path.exists(path)})),
         write,
         tuple(path for path in _DEVICES if os.path.exists(path)),
-        protect_paths(root, nested=nested, own=(*own, *list_own_files()), allowed=allowed, git=git),
+        protect_paths(root, nested=nested, own=(*own, *list_own_files()), allowed=allowed, git=git, passing=passing),
     )
 
 

@@ -98,6 +98,11 @@ class Confinement:
     namespaces: bool = False
     abi: int = 0
 
+    @property
+    def holds_names(self) -> bool:
+        """Whether no command can make a repository of the workspace itself while it runs."""
+        return self.kind == "bubblewrap" or self.namespaces
+
     def plan(
         self, argv: Sequence[str], environment: Mapping[str, str], cwd: str, where: SandboxPaths, *, allow_network: bool
     ) -> dict[str, Any]:

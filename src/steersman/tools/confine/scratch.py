@@ -10,6 +10,7 @@ import shutil
 import stat
 import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 from steersman.tools.confine.enforcement import give_rights, open_in_place
@@ -113,31 +114,63 @@ def _delete(base: str) -> None:
     shutil.rmtree(base, ignore_errors=True)
 
 
+def list_live_folders(name: str) -> Iterator[str]:
+    """List the folders of this name, with something in them, of all programs of this user that still run."""
+    # Imported late, as above.
+    import tempfile
+
+    for base in _list_bases(os.path.realpath(tempfile.gettempdir())):
+        folder = os.path.join(base, name)
+        if not _is_empty(folder) and _is_unmoved(folder) and (lock := _open_lock(base)) is not None:
+            try:
+                is_live = not _try_lock(lock)
+            finally:
+                os.close(lock)
+            if is_live:
+                yield folder
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        return not os.listdir(folder)
+    except OSError:
+        return True  # there is none
+
+
 def _remove_stale(parent: str) -> None:
     """Remove our folders whose owner has ended; a folder that cannot be checked stays."""
+    for base in _list_bases(parent):
+        if (lock := _open_lock(base)) is not None:
+            try:
+                if _try_lock(lock):
+                    _delete(base)
+            finally:
+                os.close(lock)
+
+
+def _list_bases(parent: str) -> list[str]:
     try:
-        names = os.listdir(parent)
+        return [os.path.join(parent, name) for name in os.listdir(parent) if name.startswith(_PREFIX)]
     except OSError:
-        return
-    for name in names:
-        if name.startswith(_PREFIX):
-            _remove_if_stale(os.path.join(parent, name))
+        return []
 
 
-def _remove_if_stale(base: str) -> None:
-    import fcntl
-
+def _open_lock(base: str) -> int | None:
+    """Open the lock file of a folder; `None` where the folder is not one of ours."""
     try:
         found = os.lstat(base)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            return
-        descriptor = os.open(os.path.join(base, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            return None
+        return os.open(os.path.join(base, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return
+        return None
+
+
+def _try_lock(lock: int) -> bool:
+    import fcntl
+
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _delete(base)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        pass  # its owner still runs
-    finally:
-        os.close(descriptor)
+        return False  # its owner still runs
+    return True
