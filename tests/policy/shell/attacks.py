@@ -106,6 +106,8 @@ _BY_PROGRAM = {
     "go test": (
         "go test -exec=evil", "go test -exec evil", "go test --exec=evil", "go test -coverprofile=f", "go test -c",
         "go test -test.cpuprofile=f", "go test -args -x", "go test -vettool=evil", "go test -outputdir=/x",
+        # Before version 1.20, `-skip` is for the test, and what follows it is for go.
+        "go test ./... -skip -exec=evil", "go test ./... -skip '-exec=sh -c evil'", "go test . --skip -toolexec=evil",
         # Before version 1.16, `-mod=mod` is what go does anyway.
         "go test evil.example/x", "go test ./... evil.example/x", "go test e*/x", "go test evil.example/...",
     ),

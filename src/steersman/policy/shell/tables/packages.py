@@ -65,7 +65,7 @@ go build, go vet | words equals operands=inside double check=go
   @go
   ! -vettool: -c: -fix -diff
 go test | words equals operands=inside double check=go
-  @go -bench: -benchtime: -count: -cpu: -failfast -fullpath -list: -parallel: -run:: -short -shuffle: -skip:: -timeout:
+  @go -bench: -benchtime: -count: -cpu: -failfast -fullpath -list: -parallel: -run:: -short -shuffle: -skip: -timeout:
   -vet:n -benchmem -blockprofilerate: -memprofilerate: -mutexprofilefraction:
   ! -c -i -args -fuzz: -fuzztime: -fuzzminimizetime: -fuzzcachedir: -outputdir: -blockprofile: -coverprofile:
   ! -cpuprofile: -memprofile: -mutexprofile: -trace: -artifacts
