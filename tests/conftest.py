@@ -8,11 +8,13 @@ import gc
 import inspect
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 from steersman.loop.run import witness
 from steersman.testing import Witness, run_virtual
@@ -27,6 +29,10 @@ hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True,
 EXAMPLES = int(os.environ.get("STEERSMAN_EXAMPLES", "500"))
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("soak" if SOAK else "ordinary")
+
+# Every test process and every Python that a test starts would compile the same modules again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # The tests themselves are millions of objects: they are set aside, so that no collection during a test visits them.
 gc.disable()
@@ -45,6 +51,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SOAK and isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
             item.add_marker("fuzz")
+
+
+@pytest.hookimpl
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A worker reports a test that passes once, with its call: reports to another process cost more than most tests.
+
+    Where anything is amiss, the setup and the teardown are reported as well.
+    """
+    if not hasattr(item.config, "workerinput"):
+        return None
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    calls = [report for report in reports if report.when == "call"]
+    for report in calls if all(report.passed for report in reports) else reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,4 +1,7 @@
-"""README, documents and examples are type-checked as a reader's own code is: basedpyright and mypy, both strict."""
+"""README, documents and examples are type-checked as a reader's own code is: basedpyright and mypy, both strict.
+
+So is `tests/agent/typed.py`, which says what they know about an agent: each of them looks at all of it in one run.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ SETTINGS = """
 [tool.basedpyright]
 pythonVersion = "3.11"
 typeCheckingMode = "strict"
+enableTypeIgnoreComments = false
+reportUnnecessaryTypeIgnoreComment = true
 include = ["code"]
 reportUnusedClass = false      # a document shows a class or a function and leaves its use to the reader
 reportUnusedFunction = false
@@ -28,6 +33,7 @@ follow_imports = "silent"      # the library itself is checked by basedpyright
 disallow_untyped_decorators = true
 """
 
+TYPED = ROOT / "tests" / "agent" / "typed.py"
 UNTYPED = "<!-- untyped -->"
 
 
@@ -48,7 +54,7 @@ def write_module(document: Path, to: Path) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of a user: a module for each document, and the examples."""
+    """A project of a user: a module for each document, the examples, and what checkers know about an agent."""
     root = tmp_path_factory.mktemp("documents")
     (root / "code").mkdir()
     (root / "pyproject.toml").write_text(SETTINGS)
@@ -58,6 +64,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
             write_module(path, root / "code" / f"{name}.py")
     for path in EXAMPLES:
         (root / "code" / f"example_{path.name}").write_text(path.read_text(encoding="utf-8"))
+    (root / "code" / TYPED.name).write_text(TYPED.read_text(encoding="utf-8"))
     return root
 
 
@@ -80,9 +87,11 @@ def test_the_modules_hold_every_block(project: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_basedpyright_accepts_every_document_and_example(project: Path) -> None:
+    """api.md: an editor completes an option and a checker refuses a wrong one; `result.output` has its type."""
     assert check(project, "basedpyright", "--pythonpath", sys.executable, "--level", "error") == ""
 
 
 @pytest.mark.timeout(300)
 def test_mypy_accepts_every_document_and_example(project: Path) -> None:
+    """api.md: the same, for those who use mypy."""
     assert check(project, "mypy", "--cache-dir", str(ROOT / ".mypy_cache"), "code") == ""

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -45,13 +46,35 @@ def defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 pass
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=shown)
-def test_names_say_what_a_thing_is(path: Path) -> None:
-    theirs = THEIRS.get(path.relative_to(ROOT / "src" / "steersman").as_posix())
-    names = [(line, name) for line, name in defined_names(tree_of(path)) if name != theirs]
-    vague = [f"{shown(path)}:{line} {name}" for line, name in names if VAGUE.search(name)]
-    assert vague == []
-    assert not VAGUE.search(path.stem)
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What breaks a rule, for each rule that looks into every module: all are looked at in one pass."""
+
+    vague: list[str] = field(default_factory=list[str])
+    undocumented: list[str] = field(default_factory=list[str])
+    participles: list[str] = field(default_factory=list[str])
+    unguarded: list[str] = field(default_factory=list[str])
+    wall_clock: list[str] = field(default_factory=list[str])
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    found = Found()
+    for path in SOURCES:
+        text = path.read_text(encoding="utf-8")
+        tree, inside = ast.parse(text), path.relative_to(ROOT / "src" / "steersman").as_posix()
+        names = [(line, name) for line, name in defined_names(tree) if name != THEIRS.get(inside)]
+        found.vague.extend(f"{shown(path)}:{line} {name}" for line, name in names if VAGUE.search(name))
+        found.vague.extend([shown(path)] if VAGUE.search(path.stem) else [])
+        found.undocumented.extend(f"{shown(path)} {name}" for name in undocumented(tree))
+        found.participles.extend(f"{shown(path)}:{line} {name}" for line, name in participles(tree))
+        found.unguarded.extend([shown(path)] if "reportUnnecessaryIsInstance" in text else [])
+        found.wall_clock.extend([inside] if reads_wall_clock(tree) else [])
+    return found
+
+
+def test_names_say_what_a_thing_is(found: Found) -> None:
+    assert found.vague == []
 
 
 def test_no_module_is_long() -> None:
@@ -95,13 +118,14 @@ WALL_CLOCK = {
         "provider/local/weights/cache.py",
     ],
 }
+READINGS = {"time", "time_ns", "localtime", "gmtime", "ctime", "now", "utcnow", "today"}
 WALL = re.compile(r"(?:time\.(?:time|time_ns|localtime|gmtime|ctime)|(?:datetime|date)\.(?:now|utcnow|today))$")
 
 
 def reads_wall_clock(tree: ast.Module) -> bool:
     for node in ast.walk(tree):
         match node:
-            case ast.Attribute() if WALL.search(ast.unparse(node)):
+            case ast.Attribute(attr=name) if name in READINGS and WALL.search(ast.unparse(node)):
                 return True
             case ast.ImportFrom(module="time") if any(name.name in ("time", "time_ns") for name in node.names):
                 return True
@@ -110,10 +134,9 @@ def reads_wall_clock(tree: ast.Module) -> bool:
     return False
 
 
-def test_no_module_waits_by_the_wall_clock() -> None:
+def test_no_module_waits_by_the_wall_clock(found: Found) -> None:
     """failures.md E14: a module that reads it says here what for; deadlines are the event loop's, or monotonic."""
-    reading = [str(path.relative_to(ROOT / "src" / "steersman")) for path in SOURCES if reads_wall_clock(tree_of(path))]
-    assert reading == sorted(path for paths in WALL_CLOCK.values() for path in paths)
+    assert found.wall_clock == sorted(path for paths in WALL_CLOCK.values() for path in paths)
 
 
 def undocumented(tree: ast.Module) -> Iterator[str]:
@@ -136,16 +159,14 @@ def _undocumented_functions(body: list[ast.stmt]) -> Iterator[str]:
                 yield node.name
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=shown)
-def test_everything_public_has_a_docstring(path: Path) -> None:
+def test_everything_public_has_a_docstring(found: Found) -> None:
     """A line such as `def name(self) -> str: ...` of a protocol speaks for itself, and a getter for its setter."""
-    assert list(undocumented(tree_of(path))) == []
+    assert found.undocumented == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=shown)
-def test_one_guard_looks_at_values_whose_type_is_promised(path: Path) -> None:
+def test_one_guard_looks_at_values_whose_type_is_promised(found: Found) -> None:
     """A check that a type checker calls unnecessary is `types.guards.is_instance`, not a suppressed `isinstance`."""
-    assert "reportUnnecessaryIsInstance" not in path.read_text(encoding="utf-8")
+    assert found.unguarded == []
 
 
 LOOP = sorted((ROOT / "src" / "steersman" / "loop").rglob("*.py"))
@@ -181,7 +202,8 @@ def test_the_public_names_are_sorted_and_importable() -> None:
 def cited_rules() -> set[str]:
     cited: set[str] = set()
     for path in TESTS:
-        for node in ast.walk(tree_of(path)):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "loop.md" in text else ():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 for words in (ast.get_docstring(node) or "").split("loop.md")[1:]:
                     cited.update(CITATION.findall(words.partition("failures.md")[0]))
@@ -316,10 +338,14 @@ def is_participle(name: str) -> bool:
     return found[0] or (len(words) == 2 and found[1] and words[0] in NOUNS)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=shown)
-def test_function_names_are_verbs(path: Path) -> None:
-    names = [(line, name) for line, name in function_names(tree_of(path)) if is_participle(name)]
-    assert [f"{line} {name}" for line, name in names if name not in PARTICIPLES_THAT_STAY] == []
+def participles(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for line, name in function_names(tree):
+        if is_participle(name) and name not in PARTICIPLES_THAT_STAY:
+            yield line, name
+
+
+def test_function_names_are_verbs(found: Found) -> None:
+    assert found.participles == []
 
 
 RIDDLES = re.compile(r"\b(?:whoever|nobody|somebody|anybody)\b", re.IGNORECASE)
