@@ -73,6 +73,14 @@ async def test_npm_is_told_not_to_look_for_a_newer_version(bash: Tool, tmp_path:
     assert (await run(mine, "printenv npm_config_update_notifier")).content == "true\n"
 
 
+async def test_git_gets_its_settings_as_older_versions_read_them(bash: Tool, tmp_path: Path) -> None:
+    """docs/bash.md: no folder of the name `upstream` is a remote; git 2.30 does not know GIT_CONFIG_COUNT."""
+    command = "unset GIT_CONFIG_COUNT; git config --get-all url.no-such-remote://.insteadOf"
+    assert (await run(bash, command)).content == "origin\nupstream\n"
+    mine = bash_tool(tmp_path, sandbox="off", env={"GIT_CONFIG_PARAMETERS": ""})
+    assert (await run(mine, command)).content == "[exit code 1]"
+
+
 @pytest.mark.parametrize("command", ["cat", "read x; echo got $?", "python3 -c 'input()' 2>/dev/null; echo got 1"])
 async def test_standard_input_is_empty(bash: Tool, command: str) -> None:
     """A program that waits for a user to type gets the end of its input instead."""

@@ -60,11 +60,8 @@ _GIT_SETTINGS = (
     ("url.no-such-remote://.insteadOf", "origin"),
     ("url.no-such-remote://.insteadOf", "upstream"),
 )
-_GIT_ENVIRONMENT = {
-    "GIT_CONFIG_COUNT": str(len(_GIT_SETTINGS)),
-    **{f"GIT_CONFIG_KEY_{number}": key for number, (key, _) in enumerate(_GIT_SETTINGS)},
-    **{f"GIT_CONFIG_VALUE_{number}": value for number, (_, value) in enumerate(_GIT_SETTINGS)},
-}
+# As `git -c` hands them on. Other variables for settings are newer than git 2.30.
+_GIT_ENVIRONMENT = {"GIT_CONFIG_PARAMETERS": " ".join(f"'{key}={value}'" for key, value in _GIT_SETTINGS)}
 _NPM_ENVIRONMENT = {"npm_config_update_notifier": "false"}  # it sends a token through a proxy of the project
 
 
