@@ -20,11 +20,14 @@ _BY_PROGRAM = {
         "xxd -groupsize in out", "xxd -len in out", "xxd -n ./in out",
     ),
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
-    "tee": ("tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json"),
+    "tee": (
+        "tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json", "tee .npmrc",
+    ),
     "cp": (
         "cp a .g*/hooks/x", "cp a x/.gi*/config", "cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a",
-        "cp a b/.git/config", "cp --target-directory=.git a",
+        "cp a b/.git/config", "cp --target-directory=.git a", "cp a .tool-versions", "cp a .lfsconfig",
     ),
+    "mv": ("mv a .ruby-version", "mv a .python-version"),
     "git symbolic-ref --short": ("git symbolic-ref --short HEAD refs/heads/x",),
     "hostname": ("hostname evil", "hostname -F f"),
     "date": ("date 010203042030", "date -s tomorrow", "date --s=tomorrow"),

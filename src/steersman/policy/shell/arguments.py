@@ -33,8 +33,10 @@ _HIDDEN = re.compile(r"(?:^|/)\.[^/]*\*")  # `.g*` may become `.git`
 _TEXTS = frozenset(("git", "rg", "fd", "fdfind", "date", "chmod"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
+# Files that choose which program a later command runs, or which server it asks.
+_CHOICES = (".npmrc", ".lfsconfig", ".tool-versions", ".ruby-version", ".python-version")
 # Files that later change what a program or this one does.
-_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc"))
+_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc", *_CHOICES))
 
 
 class NeedsApproval(Exception):
