@@ -6,6 +6,8 @@ The rule is in docs/bash.md: a repository, `.steersman` or `.mcp.json` that a co
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -34,7 +36,7 @@ from steersman.tools.confine.scratch import Scratch
 
 root, scratch = sys.argv[1], Scratch()
 begun = begin_command(scratch, FolderSnapshot(root), root, git="read-only", allowed=())
-print("begun", flush=True)
+print("begun", len(begun.before), flush=True)
 sys.stdin.read()
 """
 
@@ -114,13 +116,35 @@ def test_another_program_counts_until_it_ends(tmp_path: Path) -> None:
         [sys.executable, "-c", PROGRAM, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
         assert other.stdout is not None
-        assert other.stdout.readline() == b"begun\n"
+        assert other.stdout.readline() == b"begun 1\n"
         (root / "new/.mcp.json").touch()
         (root / "odd/.git").mkdir()
         assert find_before(root) == {"old/.mcp.json"}
         assert find_before(root / "new") == set()
         other.kill()
     assert find_before(root) == {"old/.mcp.json", "new/.mcp.json"}
+
+
+def test_what_a_command_can_write_says_nothing_about_others(tmp_path: Path) -> None:
+    """The temporary folder is in the workspace: a command could make every repository look like its own."""
+    root = Path(os.path.realpath(tmp_path))
+    (root / "old").mkdir()
+    (root / "old/.mcp.json").touch()
+    base = root / "tmp/steersman-forged"
+    (base / "running").mkdir(parents=True)
+    (base / "running/command_1").write_text(
+        json.dumps({"root": "/", "git": "read-only", "known": [], "complete": True})
+    )
+    with (base / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, root],
+            env={**os.environ, "TMPDIR": str(root / "tmp")},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+        )
+    assert done.stdout == b"begun 1\n"
 
 
 def test_who_may_write_repositories_may_make_them(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from steersman.tools.confine.folder_snapshot import PROTECTED_NAMES, FolderSnapshot, is_empty_folder
@@ -20,6 +20,7 @@ from steersman.tools.confine.scratch import Scratch, list_live_folders
 from steersman.types.ids import new_id
 
 _FOLDER = "running"
+_here: dict[str, dict[str, Any]] = {}  # the commands of this program, by the file that tells others of them
 
 
 class _Baseline(NamedTuple):
@@ -56,7 +57,7 @@ class BegunCommand:
 
 
 def begin_command(
-    scratch: Scratch, snapshot: FolderSnapshot, root: str, *, git: Git, allowed: Iterable[str]
+    scratch: Scratch, snapshot: FolderSnapshot, root: str, *, git: Git, allowed: Sequence[str]
 ) -> BegunCommand:
     """Find the protected names of a workspace, and tell those that a running command has made apart.
 
@@ -64,12 +65,14 @@ def begin_command(
     """
     ours = scratch.make_folder(_FOLDER)
     found, top = _drop_held(snapshot.refresh()), _list_top(root)
-    others = list(_list_baselines(ours))
+    others = _list_baselines(ours, (root, *allowed))
     # What one made that ended meanwhile is no longer there.
     new = {path for path in (*found, *top) if any(one.is_new(path) for one in others) or not os.path.lexists(path)}
     known = [*((found | top) - new), *allowed]
     file = os.path.join(ours, new_id("command"))
-    _write(file, {"root": root, "git": git, "known": known, "complete": snapshot.is_complete})
+    words = {"root": root, "git": git, "known": known, "complete": snapshot.is_complete}
+    _write(file, words)
+    _here[file] = words
     return BegunCommand(found - new, top & new, file)
 
 
@@ -87,13 +90,25 @@ def _drop_held(paths: Iterable[str]) -> set[str]:
     return {path for path in paths if os.path.basename(path) != ".git" or not is_empty_folder(path)}
 
 
-def _list_baselines(ours: str) -> Iterator[_Baseline]:
+def _list_baselines(ours: str, writable: Iterable[str]) -> list[_Baseline]:
     """List the running commands. One of another tool that could not search all of its workspace says nothing."""
+    here = [(os.path.dirname(file), words) for file, words in list(_here.items())]
+    found = [*here, *_list_elsewhere()]
+    places = [*writable, *(place for _, words in found for place in (words["root"], *words["known"]))]
+    if any(is_beneath(place, ours) for place in places):
+        found = here  # a command can write to the temporary folder, and may say there what it likes
+    return [
+        _Baseline(words["root"], words["git"], frozenset(words["known"]))
+        for folder, words in found
+        if words["complete"] or folder == ours
+    ]
+
+
+def _list_elsewhere() -> Iterator[tuple[str, dict[str, Any]]]:
     for folder in list_live_folders(_FOLDER):
         for name in os.listdir(folder):
-            read = None if name.startswith(".") else _read(os.path.join(folder, name))
-            if read is not None and (read["complete"] or folder == ours):
-                yield _Baseline(read["root"], read["git"], frozenset(read["known"]))
+            if not name.startswith(".") and (words := _read(os.path.join(folder, name))) is not None:
+                yield folder, words
 
 
 def _read(file: str) -> dict[str, Any] | None:
@@ -114,6 +129,7 @@ def _write(file: str, words: dict[str, Any]) -> None:
 
 
 def _remove(file: str, process: int) -> None:
+    _here.pop(file, None)
     # A forked child must not end the command of its parent.
     if os.getpid() == process:
         with contextlib.suppress(OSError):  # deleted from outside
