@@ -298,6 +298,10 @@ def _write_builtin_tools() -> str:
         factory = find("steersman.tools", f"{tool.name}_tool")
         assert factory is not None
         parts += [describe(f"{tool.name}_tool", factory), _write_parameters(tool.name, tool.parameters)]
+    for name in ("todo", "TodoItem", "find_todo"):
+        found = find("steersman.tools", name)
+        assert found is not None
+        parts.append(describe(name, found))
     return "\n".join(parts)
 
 

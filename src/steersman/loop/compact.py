@@ -72,7 +72,7 @@ class Overflow:
         return msgspec.structs.replace(message, stop_reason="error", error_message=words, error_kind="context_overflow")
 
 
-_PROMPT = (
+SUMMARY_PROMPT = (
     "You write summaries of conversations between a user, an assistant and its tools. Keep what the assistant needs to "
     "go on: what was asked, what was found out and decided, names, numbers and paths, and what is still to be done. "
     "Answer with the summary alone."
@@ -84,7 +84,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
 
     A failed request raises its `ProviderError`, so that a strategy can tell a wrong key from a full context window.
     """
-    request = Request(_PROMPT, [user_message("\n\n".join(map(_quote, messages)))])
+    request = Request(SUMMARY_PROMPT, [user_message("\n\n".join(map(quote_message, messages)))])
     final = await _ask_for_summary(run, request)
     message = final.message
     run.add_usage(message.usage)
@@ -108,7 +108,7 @@ async def _ask_for_summary(run: Run, request: Request) -> Done | Failed:
     raise ValueError("the model gave no summary")  # cannot happen: the normal form has a terminal event
 
 
-def _quote(message: Message) -> str:
+def quote_message(message: Message) -> str:
     """A message as a quoted line: as messages, the model would go on with the conversation."""
     parts: list[str] = []
     for block in message.content:

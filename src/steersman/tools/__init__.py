@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from steersman.tools.builtin.prun import prun, prun_with_memo
     from steersman.tools.builtin.read_tool import read_tool
     from steersman.tools.builtin.search_tool import search_tool
+    from steersman.tools.builtin.todo import TodoItem, find_todo, todo
     from steersman.tools.builtin.write_tool import write_tool
     from steersman.tools.confine.sandbox import confinement
     from steersman.tools.confine.workspace import Workspace
@@ -51,6 +52,7 @@ __getattr__, __dir__ = export_lazily(
         "builtin.prun": "prun prun_with_memo",
         "builtin.read_tool": "read_tool",
         "builtin.search_tool": "search_tool",
+        "builtin.todo": "TodoItem find_todo todo",
         "builtin.write_tool": "write_tool",
         "confine.sandbox": "confinement",
         "confine.workspace": "Workspace",
@@ -75,6 +77,7 @@ __all__ = [
     "Skill",
     "Skills",
     "StdioServer",
+    "TodoItem",
     "Tool",
     "ToolContext",
     "ToolLike",
@@ -89,6 +92,7 @@ __all__ = [
     "edit_tool",
     "fetch_tool",
     "find_skills",
+    "find_todo",
     "glob_tool",
     "list_tool",
     "openapi_tools",
@@ -96,6 +100,7 @@ __all__ = [
     "prun_with_memo",
     "read_tool",
     "search_tool",
+    "todo",
     "tool",
     "write_tool",
 ]

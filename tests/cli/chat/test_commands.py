@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import re
+from pathlib import Path
 
 import pytest
 from tests.cli.chat.kit import READY, WAITING, chatting, go, heard
@@ -12,6 +13,7 @@ from tests.cli.command import Place
 from steersman import Agent
 from steersman.cli.chat.commands import run_command
 from steersman.cli.chat.conversation import Conversation, Kind
+from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, make_context_config
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.approval import Mode
@@ -88,6 +90,8 @@ class Room:
     def __init__(self, agent: Agent) -> None:
         self.said: list[tuple[Kind, str]] = []
         self.conversation = Conversation(agent, self)
+        self.mcp: McpFiles | None = None
+        self.workspace = Path()
 
     def say(self, kind: Kind, text: str) -> None:
         self.said.append((kind, text))
@@ -95,9 +99,13 @@ class Room:
     def show_event(self, event: AgentEvent) -> None: ...
     def put_back(self, text: str) -> None: ...
     def refresh(self) -> None: ...
+    def send_control(self, sequence: str) -> None: ...
     def leave(self, code: int = 0) -> None: ...
     def change_mode(self, mode: Mode) -> None: ...
     async def prepare(self, model: Model) -> None: ...
+    async def confirm(self, question: str, content: str = "") -> bool:
+        return False
+
     def get_system_prompt(self, model: Model) -> str:
         return f"You are {model.id}."
 

@@ -55,6 +55,8 @@ def test_esc_interrupts_within_a_fifth_of_a_second_whatever_goes_on(
                 terminal.press("esc")
                 interrupted = terminal.wait_for(lambda at, number=number: at.everything.count("Interrupted") == number)
                 took[sign].append(interrupted)
+                # Until the run is over, what is typed steers it, and comes back into the input.
+                terminal.wait_for(READY)
         server.say("Well then.")
         terminal.enter("Never mind.")
         terminal.wait_for("Well then.")

@@ -68,7 +68,7 @@ async def test_without_a_word_it_has_all_tools_and_asks_before_it_changes_anythi
     assert started == {
         "model": MODEL,
         "why": f"Using {MODEL} (--model).",
-        "tools": ["read", "write", "edit", "list", "glob", "search", "bash", "fetch"],
+        "tools": ["read", "write", "edit", "list", "glob", "search", "bash", "fetch", "todo"],
         "limits": ExecutionLimits(max_turns=MAX_TURNS, max_total_tokens=None, max_duration=None),
         "approval": "Approval('ask')",
         "thinking": "off",

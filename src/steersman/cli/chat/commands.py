@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 from steersman.agent.agent import Agent
+from steersman.cli.chat.compacting import compact
 from steersman.cli.chat.conversation import Conversation, Kind
+from steersman.cli.chat.copy_command import copy
+from steersman.cli.chat.export_command import export
+from steersman.cli.chat.mcp_command import run_mcp_command
 from steersman.cli.chat.tree import render_tree
 from steersman.cli.chat.window_use import render_window_use
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
@@ -26,6 +31,7 @@ from steersman.types.model import Model, ThinkingLevel
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
+    from steersman.cli.setup.mcp_files import McpFiles
     from steersman.session.session import Session
 
 
@@ -70,6 +76,24 @@ class Chat(Protocol):
 
     def get_system_prompt(self, model: Model) -> str:
         """Returns the system prompt for a model."""
+        ...
+
+    @property
+    def mcp(self) -> McpFiles | None:
+        """The MCP servers of the agent; `None` if it has no tools."""
+        ...
+
+    @property
+    def workspace(self) -> Path:
+        """The folder of the agent."""
+        ...
+
+    def send_control(self, sequence: str) -> None:
+        """Sends a control sequence of the chat's own to the terminal."""
+        ...
+
+    async def confirm(self, question: str, content: str = "") -> bool:
+        """Asks for a yes, and shows what it is about."""
         ...
 
 
@@ -238,11 +262,6 @@ def _take_first_sentence(text: str) -> str:
     return sentence if len(sentence) <= 100 else sentence[:99] + "…"
 
 
-def _compact(chat: Chat, _: str) -> None:
-    shorter = chat.conversation.agent.compact()
-    chat.say("notice", "The conversation was compacted." if shorter else "There is nothing to compact yet.")
-
-
 def _show_tree(chat: Chat, _: str) -> None:
     agent = chat.conversation.agent
     lines = render_tree(_require_session(agent), cleared=not agent.messages)
@@ -323,9 +342,12 @@ COMMANDS: Mapping[str, Command] = {
     "thinking": Command("how much the model thinks: off, minimal, low, medium, high", _change_thinking, "[LEVEL]"),
     "mode": Command("what needs approval: ask, accept-edits, plan or bypass", _change_mode, "[MODE]"),
     "tools": Command("list the tools, and which need approval", _list_tools),
+    "mcp": Command("show the MCP servers; restart or trust one", run_mcp_command, "[restart NAME | trust [NAME]]"),
     "cost": Command("tokens and cost of this chat", _show_cost),
     "context": Command("what fills the context window of the model", _show_context),
-    "compact": Command("compact the conversation", _compact, only_when_idle=True),
+    "compact": Command("let the model summarize the conversation", compact, "[FOCUS]", only_when_idle=True),
+    "copy": Command("copy the last answer, or its code block N", copy, "[N]"),
+    "export": Command("write the conversation to a file: .md, .jsonl or .html", export, "FILE"),
     "tree": Command("show the branches of this conversation, with IDs", _show_tree),
     "branch": Command("continue from an earlier point in a new branch", _branch, "ID [PROMPT]", only_when_idle=True),
     "rerun": Command("ask for the last answer again, or for an earlier one", _rerun, "[ID]", only_when_idle=True),

@@ -6,7 +6,7 @@ It uses only the public methods of `Agent`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from steersman.agent.agent import Agent
@@ -128,6 +128,15 @@ class Conversation:
         self._run = asyncio.create_task(self._follow(stream))
         self._view.refresh()
 
+    def begin_task(self, work: Callable[[], Awaitable[bool]]) -> None:
+        """Begins other work than a run: what is typed meanwhile is sent after it, if it returns `True`."""
+        self._run = asyncio.create_task(self._do(work))
+        self._view.refresh()
+
+    def show_event(self, event: AgentEvent) -> None:
+        """Shows an event of other work."""
+        self._view.show_event(event)
+
     async def wait_until_idle(self) -> None:
         """Waits for the current run and for those it leads to."""
         while self._run is not None:
@@ -173,6 +182,17 @@ class Conversation:
             self.usage += result.usage
             self.filled = _count_context(result) or self.filled
         self._return_undelivered(result)
+        self._view.refresh()
+
+    async def _do(self, work: Callable[[], Awaitable[bool]]) -> None:
+        good = False
+        try:
+            good = await work()
+        except Exception as error:  # noqa: BLE001  # such as a closed session: shown, and the chat goes on
+            self._view.say("error", describe_error(error))
+        self._run = None
+        if self.waiting:
+            self.begin(self.agent.continue_) if good else self.return_queued_texts()
         self._view.refresh()
 
     def _show_prompt(self, event: AgentEvent) -> None:

@@ -149,7 +149,7 @@ def _is_choosing() -> bool:
 
 
 def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
-    asked = has_focus(screen.answer)
+    asked = has_focus(screen.questions.answer)
     unsettled = Condition(lambda: screen.question is not None and not screen.question.settled)
 
     @keys.add(Keys.Any, filter=asked & unsettled, eager=True)
@@ -164,7 +164,7 @@ def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
     @keys.add("c-j", filter=asked)
     def _(_: KeyPressEvent) -> None:
         if screen.question is not None:
-            screen.question.answer_with(screen.answer.text)
+            screen.question.answer_with(screen.questions.answer.text)
 
     @keys.add("c-d", filter=asked)
     def _(_: KeyPressEvent) -> None:
@@ -175,11 +175,11 @@ def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
     def _(event: KeyPressEvent) -> None:
         if screen.question is not None:
             screen.question.pasted = True
-            screen.answer.insert_text(sanitize(" ".join(event.data.split())))
+            screen.questions.answer.insert_text(sanitize(" ".join(event.data.split())))
 
     @keys.add(Keys.Any, filter=asked & ~unsettled)
     def _(event: KeyPressEvent) -> None:
-        screen.answer.insert_text(sanitize(event.data))
+        screen.questions.answer.insert_text(sanitize(event.data))
 
 
 MAX_HISTORY = 2000

@@ -1,4 +1,4 @@
-"""The layout below the scrollback, from top to bottom: live output, queued texts, input or question, status line."""
+"""The layout below the scrollback, from top to bottom: live output, todo, queued texts, input or question, status."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _format_tokens(count: int) -> str:
 
 def build_layout(screen: Screen) -> Layout:
     """Builds the layout; the input has the focus."""
-    asked = Condition(lambda: screen.question is not None)
+    asked, questions = Condition(lambda: screen.question is not None), screen.questions
     search = SearchToolbar(ignore_case=True)
     typed = Window(
         BufferControl(
@@ -91,13 +91,15 @@ def build_layout(screen: Screen) -> Layout:
         height=lambda: Dimension(min=1, max=max(1, screen.output.get_size().rows // 3)),
     )
     answered = Window(
-        BufferControl(screen.answer, input_processors=[BeforeInput(lambda: screen.answer_mark, "class:mark")]),
+        BufferControl(questions.answer, input_processors=[BeforeInput(lambda: questions.answer_mark, "class:mark")]),
         wrap_lines=True,
         dont_extend_height=True,
     )
     question = HSplit(
         [
-            Window(FormattedTextControl(lambda: [("bold", screen.choices)]), wrap_lines=True, dont_extend_height=True),
+            Window(
+                FormattedTextControl(lambda: [("bold", questions.choices)]), wrap_lines=True, dont_extend_height=True
+            ),
             answered,
         ]
     )
@@ -106,6 +108,7 @@ def build_layout(screen: Screen) -> Layout:
     shown = HSplit(
         [
             _show_when(lambda: ANSI(screen.live), lambda: bool(screen.live)),
+            _show_when(lambda: _style_dim(screen.render_todo()), lambda: bool(screen.render_todo())),
             _show_when(lambda: _style_dim(screen.render_waiting()), lambda: bool(screen.render_waiting())),
             ConditionalContainer(Window(height=1), roomy),
             ConditionalContainer(question, asked),

@@ -6,27 +6,39 @@ import asyncio
 import re
 import signal
 import sys
+from pathlib import Path
 
 from steersman.cli.chat.commands import is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.drafts import attach_files
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
 from steersman.cli.chat.question import Question, discard_typed_input
+from steersman.cli.chat.todo_list import render_todo
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call, summarize_result
+from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, apply_answer, describe_effect, prepare_request
+from steersman.cli.terminal.approval import (
+    SETTLING,
+    ApprovalAnswer,
+    apply_answer,
+    describe_confirmation,
+    describe_effect,
+    prepare_request,
+)
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns
 from steersman.cli.terminal.sanitize import sanitize
 from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved, Mode
+from steersman.tools.builtin.todo import read_todo
 from steersman.types.content import ToolCall
 from steersman.types.events import AgentEnd, AgentEvent, MessageEnd, MessageUpdate, ToolExecutionEnd, ToolExecutionStart
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model
 
 PROMPT = "> "
+_ALL_ROWS = 1000
 
 _LOOSENS = re.compile(r"/\s*\S+\s+(accept-edits|bypass)\s*")
 
@@ -62,7 +74,8 @@ class LineChat:
             case ToolExecutionStart():
                 self._print(f"- {describe_call(event.tool_name, event.args)}")
             case ToolExecutionEnd():
-                self._print("\n".join([f"  {line}" for line in summarize_result(event)]))
+                listed = render_todo(read_todo(event.result) or (), count_columns(STDOUT) or 80, _ALL_ROWS)
+                self._print("\n".join([f"  {line}" for line in [*summarize_result(event), *listed]]))
             case AgentEnd() if event.end_reason not in ("done", "error"):
                 self._print(f"({event.end_reason}{f': {sanitize(event.detail)}' if event.detail else ''})")
             case _:
@@ -107,7 +120,25 @@ class LineChat:
         """Returns the system prompt for a model."""
         return self.started.get_system_prompt(model)
 
+    @property
+    def mcp(self) -> McpFiles | None:
+        """The MCP servers of the agent."""
+        return self.started.mcp
+
+    @property
+    def workspace(self) -> Path:
+        """The folder of the agent."""
+        return self.started.workspace
+
+    def send_control(self, sequence: str) -> None:
+        """Sends a control sequence of the chat's own to the terminal."""
+        self._write_raw(sequence)
+
     # Questions
+
+    async def confirm(self, question: str, content: str = "") -> bool:
+        """Asks for a yes."""
+        return await self._confirm(describe_confirmation(question, content, count_columns(STDOUT) or 80))
 
     async def approve(self, call: ToolCall, why: str) -> bool | Approved:
         """Asks for approval of a tool call; the next typed line is the answer."""
@@ -225,9 +256,13 @@ class LineChat:
             self._middle = False
 
     def _write(self, text: str) -> None:
-        if not text or self._gone:
+        if text:
+            self._middle = not text.endswith("\n")
+            self._write_raw(text)
+
+    def _write_raw(self, text: str) -> None:
+        if self._gone:
             return
-        self._middle = not text.endswith("\n")
         try:
             sys.stdout.write(text)
             sys.stdout.flush()

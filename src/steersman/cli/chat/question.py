@@ -10,7 +10,7 @@ import asyncio
 import sys
 import termios
 
-from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, ApprovalRequest, parse_answer
+from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, ApprovalRequest, Confirmation, parse_answer
 
 QUIET = 0.5
 """Seconds without a key after which the user is not typing."""
@@ -19,7 +19,7 @@ QUIET = 0.5
 class Question:
     """An open question and the answer so far."""
 
-    def __init__(self, request: ApprovalRequest) -> None:
+    def __init__(self, request: ApprovalRequest | Confirmation) -> None:
         loop = asyncio.get_running_loop()
         self.request = request
         self.note = ""

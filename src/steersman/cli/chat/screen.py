@@ -12,6 +12,7 @@ from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
 from prompt_toolkit.styles import Style
 
+from steersman.cli.chat.asking import Questions
 from steersman.cli.chat.commands import escape_text, is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
@@ -19,21 +20,22 @@ from steersman.cli.chat.drafts import Pastes, attach_files
 from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
 from steersman.cli.chat.layout import build_layout, render_state, render_waiting
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
-from steersman.cli.chat.question import QUIET, Question
+from steersman.cli.chat.question import Question
+from steersman.cli.chat.todo_list import render_todo, restore_todo
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.render import render_markdown
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, apply_answer, describe_effect, prepare_request
-from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.numbers import format_progress
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.approval import Approved, Mode
+from steersman.tools.builtin.todo import read_todo
 from steersman.types.content import ToolCall
-from steersman.types.events import AgentEvent
+from steersman.types.events import AgentEvent, ToolExecutionEnd
 from steersman.types.model import Model
 
 if TYPE_CHECKING:
     from steersman.cli.render import RunDisplay
+    from steersman.cli.setup.mcp_files import McpFiles
     from steersman.provider.local.weights.disk import Progress
 
 
@@ -55,9 +57,10 @@ class Screen:
         self.show = show
         self.color = color
         self.conversation = Conversation(started.agent, self)
-        self.question: Question | None = None
+        self.questions = Questions(self)
         self.hint = ""
         self.live = ""
+        self.todo = restore_todo(started.agent)
         self.input = Buffer(
             name="input",
             multiline=True,
@@ -66,11 +69,8 @@ class Screen:
             complete_while_typing=True,
             on_text_changed=lambda _: self._clear_hint(),
         )
-        self.answer = Buffer(name="answer", multiline=False, on_text_changed=lambda _: self._note_answer_edit())
         self.output = Console(color=color, gone=lambda: self.leave(HUNG_UP))
         self._printed: list[str] = []
-        self._turn = asyncio.Lock()
-        self._last_key = float("-inf")
         self._breaking = CtrlC()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparing: asyncio.Task[Any] | None = None
@@ -89,13 +89,15 @@ class Screen:
             after_render=lambda _: self._finish_draw(),
         )
         self.app.ttimeoutlen, self.app.timeoutlen = ESC_SECONDS, ALT_SECONDS
-        self.app.key_processor.before_key_press.add_handler(self._note_key)
+        self.app.key_processor.before_key_press.add_handler(lambda _: self.questions.note_key())
 
     # The view of the conversation
 
     def show_event(self, event: AgentEvent) -> None:
         """Shows an event of the run."""
         self.show.show_event(event)
+        if type(event) is ToolExecutionEnd and (items := read_todo(event.result)) is not None:
+            self.todo = items
         self.refresh()
 
     def say(self, kind: Kind, text: str) -> None:
@@ -116,11 +118,9 @@ class Screen:
 
     def show_last_exchange(self, asked: str, said: str) -> None:
         """Shows the last exchange of an earlier session."""
-        width = self.output.get_size().columns
         if asked:
             self.show.say("user", asked)
-        answer = render_markdown(said, width, self.color) if said else ""
-        self._printed.append(f"{self.show.take_finished(width)}\n{answer}\n")
+        self.print_above(render_markdown(said, self.output.get_size().columns, self.color) if said else "")
 
     # Used by commands
 
@@ -133,19 +133,7 @@ class Screen:
     def change_mode(self, mode: Mode) -> None:
         """Changes what needs approval; an open question that this answers is over."""
         self.conversation.change_mode(mode)
-        question = self.question
-        if question is None:
-            return
-        says = question.request.judge(self.started.agent)
-        if says == "deny":
-            question.resolve(ApprovalAnswer(yes=False))
-        elif says == "allow":
-            # Shift+Tab leads through this mode to a stricter one: only a mode that stays is a yes.
-            asyncio.get_running_loop().call_later(QUIET, self._answer_by_mode, question)
-
-    def _answer_by_mode(self, question: Question) -> None:
-        if question is self.question and question.request.judge(self.started.agent) == "allow":
-            question.resolve(ApprovalAnswer(yes=True))
+        self.questions.judge_again()
 
     def cycle_mode(self) -> None:
         """Changes to the next mode; `bypass` is only chosen by name."""
@@ -181,58 +169,39 @@ class Screen:
         """Returns the system prompt for a model."""
         return self.started.get_system_prompt(model)
 
+    @property
+    def mcp(self) -> McpFiles | None:
+        """The MCP servers of the agent."""
+        return self.started.mcp
+
+    @property
+    def workspace(self) -> Path:
+        """The folder of the agent."""
+        return self.started.workspace
+
+    def send_control(self, sequence: str) -> None:
+        """Sends a control sequence of the chat's own to the terminal."""
+        self.output.write_raw(sequence)
+        self.output.flush()
+
     # Questions
 
+    @property
+    def question(self) -> Question | None:
+        """The open question, if there is one."""
+        return self.questions.open
+
     async def approve(self, call: ToolCall, why: str) -> bool | Approved:
-        """Asks for approval of a tool call; text instead of an answer denies the call and steers the run."""
-        async with self._turn:
-            await self._wait_for_quiet()
-            agent = self.started.agent
-            question = Question(await prepare_request(call, why, agent))
-            answer = await self._ask(question)
-            verdict, said = apply_answer(answer, question.request, agent)
-            self.say("notice", said)
-        if answer.words:
-            self.conversation.send(answer.words)
-        return verdict
+        """Asks for approval of a tool call."""
+        return await self.questions.approve(call, why)
 
-    async def _wait_for_quiet(self) -> None:
-        """Waits until the user is not typing."""
-        clock = asyncio.get_running_loop().time
-        while (left := self._last_key + QUIET - clock()) > 0:  # noqa: ASYNC110  # keys arrive at any time, and only the last one counts
-            await asyncio.sleep(left)
+    async def confirm(self, question: str, content: str = "") -> bool:
+        """Asks for a yes."""
+        return await self.questions.confirm(question, content)
 
-    async def _ask(self, question: Question) -> ApprovalAnswer:
-        size = self.output.get_size()
-        text = describe_effect(question.request, self.started.workspace, size.columns, color=self.color)
-        self._printed.append(f"{self.show.take_finished(size.columns)}\n{text}\n")
-        if (lines := text.count("\n") + 1) > size.rows - 6:
-            question.preface = f"All {lines} lines are above; scroll up to read them. "
-        self.answer.reset()
-        self.question = question
-        self.app.layout.focus(self.answer)
-        self.refresh()
-        try:
-            return await question.answer
-        except asyncio.CancelledError:
-            self.show.say("notice", "Approval is no longer needed.")
-            raise
-        finally:
-            self.question = None
-            self.app.layout.focus(self.input)
-            self.refresh()
-
-    @property
-    def choices(self) -> str:
-        """The possible answers, wrapped."""
-        question = self.question
-        text = "" if question is None else question.note or f"{question.preface}{question.request.choices}"
-        return "\n".join(wrap(text, self.output.get_size().columns))
-
-    @property
-    def answer_mark(self) -> str:
-        """The mark before the answer, shown once an answer is accepted."""
-        return "? " if self.question is not None and self.question.settled else "  "
+    def print_above(self, text: str) -> None:
+        """Prints lines that are ready to be written, after all that is finished."""
+        self._printed.append(f"{self.show.take_finished(self.output.get_size().columns)}\n{text}\n")
 
     # Input
 
@@ -244,7 +213,7 @@ class Screen:
         self._breaking.reset()
         if is_command(words):
             self.show.say("user", words)
-            self._start_task(run_command(self, words))
+            self._start_task(self._run_command(words))
             return
         if is_own_command(words):
             self.show.say("user", words)
@@ -255,6 +224,12 @@ class Screen:
         attached = attach_files(words, self.started.workspace)
         send = self.conversation.follow_up if later else self.conversation.send
         send(self.pastes.expand(words), attached)
+
+    async def _run_command(self, words: str) -> None:
+        await run_command(self, words)
+        # A command may lead to another part of the conversation, with a list of its own.
+        self.todo = restore_todo(self.started.agent)
+        self.refresh()
 
     async def _run_own_command(self, command: str) -> None:
         """Runs a command of the user, shows its output, and lets the model read it."""
@@ -292,8 +267,7 @@ class Screen:
         if self.preparing:
             self._stop_preparing()
             self.say("notice", f"The model stays {sanitize_line(self.conversation.agent.config.model.name)}.")
-        if self.question is not None:
-            self.question.resolve(ApprovalAnswer(yes=False))
+        self.questions.refuse()
         self.conversation.interrupt()
 
     def interrupt_or_leave(self) -> None:
@@ -315,12 +289,23 @@ class Screen:
         """Renders the live part of the run, in the rows that the rest leaves free."""
         if self.question is not None or not self.conversation.running:
             return ""
-        rows = size.rows - len(self.render_waiting()) - min(self.input.document.line_count, size.rows // 3) - 4
+        rows = (
+            size.rows
+            - len(self.render_waiting())
+            - len(self.render_todo())
+            - min(self.input.document.line_count, size.rows // 3)
+            - 4
+        )
         return self.show.render_live(size.columns, max(1, rows)).rstrip("\n")
 
     def render_waiting(self) -> list[str]:
         """Renders the queued texts, one line each."""
         return render_waiting(self.conversation.waiting, self.output.get_size().columns)
+
+    def render_todo(self) -> list[str]:
+        """Renders the list of what is to do."""
+        size = self.output.get_size()
+        return render_todo(self.todo, size.columns, size.rows)
 
     def render_state(self) -> str:
         """Renders the status line."""
@@ -345,8 +330,7 @@ class Screen:
 
     def _finish_draw(self) -> None:
         self.output.release()
-        if self.question is not None and self.question.mark_shown():
-            asyncio.get_running_loop().call_later(SETTLING, self.refresh)
+        self.questions.note_shown()
 
     # Inside
 
@@ -355,13 +339,6 @@ class Screen:
             self.say("notice", news.what)
         else:
             self._show_hint(f"{news.what} {format_progress(news.done, news.total)}")
-
-    def _note_key(self, _: object) -> None:
-        self._last_key = asyncio.get_running_loop().time()
-
-    def _note_answer_edit(self) -> None:
-        if self.question is not None:
-            self.question.mark_edited(self.answer.text)
 
     def _show_hint(self, text: str) -> None:
         self.hint = text

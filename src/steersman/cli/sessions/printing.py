@@ -141,7 +141,7 @@ def render_conversation(
             number += 1
             yield from _render_message(entry.message, mark, canvas, whole=whole)
         else:
-            yield canvas.style(f"-- {_describe_change(entry)} --", "dim")
+            yield canvas.style(f"-- {describe_change(entry)} --", "dim")
         for way in ways.get(entry.id, ()):
             label = f" {sanitize_line(way.label)!r}" if way.label else ""
             yield canvas.style(
@@ -157,7 +157,7 @@ def export_markdown(title: str, entries: Sequence[Entry]) -> str:
         if isinstance(entry, MessageEntry):
             parts.append(_export_message(entry.message))
         else:
-            parts.append(f"*{_describe_change(entry)}*")
+            parts.append(f"*{describe_change(entry)}*")
     return "\n\n".join(parts) + "\n"
 
 
@@ -167,13 +167,13 @@ def format_call(call: ToolCall) -> str:
         given = _shorten(call.raw_arguments)
     else:
         given = ", ".join(
-            f"{sanitize_line(name)}={_shorten(_encode_json(value))}" for name, value in call.arguments.items()
+            f"{sanitize_line(name)}={_shorten(encode_json(value))}" for name, value in call.arguments.items()
         )
     return f"{sanitize_line(call.name)}({given})"
 
 
 def _render_message(message: AgentMessage, mark: str, canvas: Canvas, *, whole: bool) -> Iterator[str]:
-    who, style = _describe_author(message)
+    who, style = describe_author(message)
     yield f"{canvas.style(mark, 'dim')} {canvas.style(who, style)}"
     if isinstance(message, ToolResultMessage):
         yield from _truncate_lines(wrap(sanitize(_extract_text(message)), canvas.width, indent="  "), whole=whole)
@@ -196,7 +196,8 @@ def _render_message(message: AgentMessage, mark: str, canvas: Canvas, *, whole: 
             yield canvas.style(line, "bad")
 
 
-def _describe_author(message: AgentMessage) -> tuple[str, Any]:
+def describe_author(message: AgentMessage) -> tuple[str, Any]:
+    """Describes who says a message, and the style for it."""
     match message:
         case UserMessage(synthetic=True):
             return "steersman", "dim"
@@ -226,7 +227,8 @@ def _truncate_lines(lines: list[str], *, whole: bool) -> list[str]:
     return [*lines[: _MOST_LINES - 1], f"  ... {left} more lines (--full shows them)"]
 
 
-def _describe_change(entry: Entry) -> str:
+def describe_change(entry: Entry) -> str:
+    """Describes an entry that is not a message."""
     match entry:
         case CompactionEntry():
             return f"compacted: from here on the model sees {len(entry.items)} messages for everything before"
@@ -244,12 +246,13 @@ def _shorten(text: str) -> str:
     return line if len(line) <= _LONGEST_ARGUMENT else line[:_LONGEST_ARGUMENT] + "…"
 
 
-def _encode_json(value: object) -> str:
+def encode_json(value: object) -> str:
+    """Encodes a value as JSON; what has no JSON form by its `repr`."""
     return msgspec.json.encode(value, enc_hook=repr).decode()
 
 
 def _export_message(message: AgentMessage) -> str:
-    who, _ = _describe_author(message)
+    who, _ = describe_author(message)
     parts = [f"## {who}"]
     if isinstance(message, ToolResultMessage):
         return "\n\n".join([*parts, _fence(_extract_text(message))])
@@ -261,7 +264,7 @@ def _export_message(message: AgentMessage) -> str:
                 parts.append("\n".join(f"> {line}".rstrip() for line in text.strip().split("\n")))
             case ToolCall():
                 given = block.raw_arguments
-                shown = _encode_json(block.arguments) if given is None else given
+                shown = encode_json(block.arguments) if given is None else given
                 parts += [f"Calls `{sanitize_line(block.name).replace('`', ' ')}`:", _fence(shown, "json")]
             case ImageContent():
                 parts.append("*(an image)*")

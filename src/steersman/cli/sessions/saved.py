@@ -28,6 +28,9 @@ from steersman.types.usage import Usage
 CONFIGURED = "configured"
 """The type of the record of what was changed of a session's agent, such as its model."""
 
+ASIDE = "aside"
+"""The type of the record of what a request beside the runs used, such as for a summary."""
+
 _PREFIX = "session_"
 _SHORTEST = 8
 _MOST_NAMED = 6
@@ -136,6 +139,8 @@ def tally_open_session(session: Session, tally: Tally) -> None:
             case "run_end":
                 # The usage of the run also counts what no message has: summaries, retries, sub-agents.
                 tally.usage, run, tally.ended = tally.usage + _decode_usage(record.payload.get("usage")), Usage(), True
+            case "aside":
+                tally.usage += _decode_usage(record.payload.get("usage"))
             case _:
                 pass
     tally.usage += run

@@ -17,6 +17,7 @@ import msgspec
 from steersman.cli.arguments import Options, add_common_options, add_model_options
 from steersman.cli.exits import UserError
 from steersman.cli.sessions.entry_names import find_entry, list_entry_ids, shorten_ids
+from steersman.cli.sessions.html_page import export_html
 from steersman.cli.sessions.printing import export_markdown, render_conversation, render_head, render_list, summarize
 from steersman.cli.sessions.saved import (
     SavedSession,
@@ -70,7 +71,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     exporting.add_argument(
         "file", nargs="?", type=Path, metavar="FILE", help="the file to write; standard output if missing or -"
     )
-    exporting.add_argument("--format", choices=("jsonl", "markdown"), default="jsonl", help="format of the file")
+    exporting.add_argument(
+        "--format", choices=("jsonl", "markdown", "html"), default="jsonl", help="format of the file"
+    )
     exporting.add_argument("-f", "--force", action="store_true", help="overwrite an existing file")
     rerunning = action("rerun", "ask the model for an answer again")
     _add_session_argument(rerunning)
@@ -184,8 +187,9 @@ def _export(options: Options, arguments: argparse.Namespace) -> int:
     if file is not None and file.exists() and not arguments.force:
         raise UserError(f"{sanitize_line(str(file))!r} exists already; --force overwrites it.", code=_USAGE)
     with Session.open(saved.path, saved.id, write=False) as session:
-        if arguments.format == "markdown":
-            _write(export_markdown(saved.summary.title, session.entries()), file)
+        if arguments.format != "jsonl":
+            make = export_html if arguments.format == "html" else export_markdown
+            _write(make(saved.summary.title, session.entries()), file)
         elif file is not None:
             session.export(file)
         else:

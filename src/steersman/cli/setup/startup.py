@@ -19,16 +19,16 @@ from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.sessions.saved import close_session, open_session
 from steersman.cli.setup.kept_model import choose_kept_model
+from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
 from steersman.cli.setup.settings import (
     Settings,
     find_config_file,
-    find_config_folder,
     get_current_folder,
     read_file_bytes,
     read_settings,
 )
-from steersman.cli.setup.trust import load_named_servers, load_project_servers, load_project_settings
+from steersman.cli.setup.trust import load_project_settings
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.instructions import find_instructions
@@ -38,11 +38,11 @@ from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.catalogue import find_facts
 from steersman.provider.models.presets import PRESETS
 from steersman.tools.builtin import builtin_tools
+from steersman.tools.builtin.todo import todo
 from steersman.tools.schema.from_types import build_output_codec
 from steersman.tools.skills import Skills, find_skills
 from steersman.tools.table import Toolset
 from steersman.tools.tool import Tool
-from steersman.types.errors import MissingExtra
 from steersman.types.model import Model, ThinkingLevel
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class StartedAgent:
     """A ready agent; `why` is the line that says which model it has and why.
 
     `notices` were reported during startup. `agent.session` is its session, `None` if sessions cannot be saved.
-    `get_system_prompt` returns the system prompt for another model.
+    `get_system_prompt` returns the system prompt for another model, `mcp` are its MCP servers, if it has tools.
     """
 
     agent: Agent
@@ -102,6 +102,7 @@ class StartedAgent:
     get_system_prompt: Callable[[Model], str]
     notices: tuple[str, ...] = ()
     output_schema: dict[str, Any] | None = None
+    mcp: McpFiles | None = None
 
     async def prepare(self, model: Model, progress: Callable[[Progress], None] | None = None) -> None:
         """Loads the embedded model, which may download it first; other models need nothing."""
@@ -143,8 +144,9 @@ async def start_agent(
     plan = await _make_plan(options, workspace, ask=trust, notify=note)
     async with AsyncExitStack() as stack:
         tools: list[Tool | Toolset] = [*plan.builtin, *toolsets]
-        if options.tools != ():
-            tools.extend(await _find_toolsets(options, plan.settings, workspace, stack, ask=trust, notify=note))
+        mcp = None if options.tools == () else McpFiles(options, plan.settings, workspace, stack, notify=note)
+        if mcp is not None:
+            tools.extend(await _find_toolsets(mcp, workspace, ask=trust, notify=note))
         get_system_prompt = plan.make_system_prompts(options, tools, note)
         session = open_session(options, workspace, note) if keep_session else None
         if session is not None:
@@ -154,7 +156,7 @@ async def start_agent(
         if chosen is not None:
             chosen(plan.choice)
         started = StartedAgent(
-            agent, plan.model, plan.choice.why, workspace, get_system_prompt, tuple(notices), plan.schema
+            agent, plan.model, plan.choice.why, workspace, get_system_prompt, tuple(notices), plan.schema, mcp
         )
         await started.prepare(plan.model, progress)
         yield started
@@ -222,12 +224,16 @@ async def _make_plan(
     schema = None if options.json_schema is None else _read_schema(options.json_schema)
     own = read_settings(find_config_file())
     settings = own.tighten(await load_project_settings(workspace, ask=ask, notify=notify))
-    builtin = _choose_builtin_tools(options.tools if options.tools is not None else settings.tools, workspace)
+    names = options.tools if options.tools is not None else settings.tools
+    builtin = _choose_builtin_tools(names, workspace)
     approval = _build_approval(options, settings, workspace)
     for text in approval.warnings:
         notify(sanitize_line(text))
     kept = await choose_kept_model(options, settings, workspace, notify)
     choice = kept or await choose_model(options.model, settings)
+    if names is None and choice.model.provider == "local":
+        # It has little room, and an own prompt for the tools that it knows.
+        builtin.remove(todo)
     fallbacks = [await resolve_model(name) for name in settings.fallbacks]
     models = [choice.model, *fallbacks]
     if options.max_budget_usd or settings.max_budget_usd:
@@ -252,7 +258,7 @@ def _read_schema(path: Path) -> dict[str, Any]:
 
 def _choose_builtin_tools(names: Sequence[str] | None, workspace: Path) -> list[Tool]:
     """Returns the built-in tools of these names, in their usual order; all if `names` is `None`."""
-    tools = builtin_tools(workspace)
+    tools = [*builtin_tools(workspace), todo]
     known = [tool.name for tool in tools]
     for name in names or ():
         if name not in known:
@@ -353,41 +359,11 @@ def _is_embedded(model: Model) -> bool:
 
 
 async def _find_toolsets(
-    options: Options,
-    settings: Settings,
-    workspace: Path,
-    stack: AsyncExitStack,
-    *,
-    ask: Callable[[str, str], Awaitable[bool]] | None,
-    notify: Callable[[str], None],
+    mcp: McpFiles, workspace: Path, *, ask: Callable[[str, str], Awaitable[bool]] | None, notify: Callable[[str], None]
 ) -> list[Toolset]:
     """Finds the toolsets: skills, if there are any, and MCP servers."""
     skills = find_skills(workspace)
     for problem in skills.problems:
         notify(sanitize_line(problem))
-    servers = await _enter_mcp_servers(options, settings, workspace, stack, ask=ask, notify=notify)
-    return [skills, *servers] if skills.skills else servers
-
-
-async def _enter_mcp_servers(
-    options: Options,
-    settings: Settings,
-    workspace: Path,
-    stack: AsyncExitStack,
-    *,
-    ask: Callable[[str, str], Awaitable[bool]] | None,
-    notify: Callable[[str], None],
-) -> list[Toolset]:
-    """Enters the MCP servers: of the file the user named, and of the project once it is trusted."""
-    pins, variables = find_config_folder() / "pins.json", settings.mcp_variables
-    entered: list[Toolset] = []
-    if options.mcp_config is not None:
-        servers = load_named_servers(options.mcp_config, variables=variables, pins=pins, notify=notify)
-        entered.append(await stack.enter_async_context(servers))
-    found = await load_project_servers(workspace, variables=variables, pins=pins, ask=ask, notify=notify)
-    if found is not None:
-        try:
-            entered.append(await stack.enter_async_context(found))
-        except MissingExtra as error:
-            notify(sanitize_line(str(error)))
-    return entered
+    servers = await mcp.enter(ask)
+    return [skills, *servers] if skills.skills else [*servers]

@@ -75,6 +75,18 @@ class ApprovalRequest:
         return "ask" if says == "allow" and tool.needs_approval else says
 
 
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A question that is not about a tool call: only a clear yes is one."""
+
+    choices: str = "y yes · n no"
+
+    def judge(self, agent: Agent) -> Says:
+        """No policy answers it."""
+        del agent
+        return "ask"
+
+
 async def prepare_request(call: ToolCall, why: str, agent: Agent) -> ApprovalRequest:
     """Finds out what a call would do, and which rules would allow it."""
     tool = agent.tool_table.read(agent.context.tools).get(call.name)
@@ -91,9 +103,11 @@ async def prepare_request(call: ToolCall, why: str, agent: Agent) -> ApprovalReq
     return ApprovalRequest(call, why, effect, rules)
 
 
-def parse_answer(line: str, request: ApprovalRequest) -> ApprovalAnswer | str:
+def parse_answer(line: str, request: ApprovalRequest | Confirmation) -> ApprovalAnswer | str:
     """Parses a typed line; an empty one means no. Returns a text if the answer is not clear, and the question stays."""
     word = line.strip()
+    if isinstance(request, Confirmation):
+        return ApprovalAnswer(yes=word.lower() in ("y", "yes"))
     match word.lower():
         case "y" | "yes":
             return ApprovalAnswer(yes=True)
@@ -212,12 +226,15 @@ async def ask_on_terminal(call: ToolCall, why: str, *, agent: Agent, workspace: 
 
 async def ask_trust_on_terminal(question: str, content: str) -> bool:
     """Asks whether to trust a file of the project, and shows all of it; only a clear yes counts."""
-    lines = [
-        *wrap(sanitize_line(escape_invisible(question)), count_columns(STDERR) or 80),
-        *_bar_lines(content, count_columns(STDERR) or 80),
-    ]
-    line = await _ask_for_line("\n".join([*lines, "y yes · n no"]))
+    text = describe_confirmation(question, content, count_columns(STDERR) or 80)
+    line = await _ask_for_line(f"{text}\n{Confirmation().choices}")
     return line is not None and line.strip().lower() in ("y", "yes")
+
+
+def describe_confirmation(question: str, content: str, width: int) -> str:
+    """Describes a question and all that it is about; both are sanitized here."""
+    lines = wrap(sanitize_line(escape_invisible(question)), width)
+    return "\n".join([*lines, *(_bar_lines(content, width) if content else ())])
 
 
 async def _ask_for_line(text: str) -> str | None:

@@ -14,6 +14,7 @@ The SDK is imported when servers are entered, and not before; it comes with the 
 from __future__ import annotations
 
 from steersman.tools.mcp.errors import McpError, ServerLost, UntrustedFile
+from steersman.tools.mcp.server import ServerState
 from steersman.tools.mcp.servers import McpServers, Problem
 from steersman.tools.mcp.spec import HttpServer, StdioServer
 from steersman.tools.mcp.trust import ChangedTool, Trust
@@ -25,6 +26,7 @@ __all__ = [
     "McpServers",
     "Problem",
     "ServerLost",
+    "ServerState",
     "StdioServer",
     "Trust",
     "UntrustedFile",

@@ -40,6 +40,21 @@ class ServerSettings:
     find_access: Callable[[str], Access]
 
 
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """A server as it is now: what it starts or where it is, its tools, and why it failed if it did.
+
+    `held` are the names of tools that are not offered because their definition has changed.
+    """
+
+    name: str
+    target: str
+    running: bool
+    tools: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    reason: str = ""
+
+
 class Server:
     """One server: its current connection and the tools it offers."""
 
@@ -73,7 +88,24 @@ class Server:
         """The changed tools that are not offered until they are accepted."""
         return [self._held[name][1] for name in sorted(self._held)]
 
+    @property
+    def state(self) -> ServerState:
+        """What it does now."""
+        running = self._current is not None and self._current.usable
+        tools, held = tuple(sorted(self._offered)), tuple(sorted(self._held))
+        reason = "" if running else self._last_reason
+        return ServerState(self.name, self.spec.target, running, tools, held, reason)
+
     # Connecting
+
+    async def restart(self) -> None:
+        """Start or connect it again, also if it works; running calls may finish. `McpError` says why that failed."""
+        self.reset_backoff()
+        self.allow_restart()
+        if self._current is not None:
+            self._current.retire()
+            self._current = None
+        await self.connect()
 
     async def connect(self) -> Connection:
         """Return the connection, after starting the server if needed. `McpError` says why that failed."""

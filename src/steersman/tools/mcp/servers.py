@@ -16,7 +16,7 @@ from typing import Any, Self, cast, get_args
 from steersman.tools.calling import call_in_thread
 from steersman.tools.mcp.config_file import read_config_file
 from steersman.tools.mcp.errors import McpError
-from steersman.tools.mcp.server import Server, ServerSettings
+from steersman.tools.mcp.server import Server, ServerSettings, ServerState
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name
 from steersman.tools.mcp.trust import ChangedTool, Pins, Trust
 from steersman.tools.tool import Access, Tool
@@ -129,6 +129,11 @@ class McpServers:
         return [change for server in self._servers.values() for change in server.held]
 
     @property
+    def states(self) -> Sequence[ServerState]:
+        """What each server does now."""
+        return [server.state for server in self._servers.values()]
+
+    @property
     def problems(self) -> Sequence[Problem]:
         """What was left out and why: the first problems of each server."""
         return [problem for found in self._problems.values() for problem in found]
@@ -138,6 +143,17 @@ class McpServers:
         server = self._servers.get(change.server)
         if server is None or not await server.accept(change):
             raise McpError(f"There is no such change of {change.name!r} to accept; look at 'held' again.")
+
+    async def restart(self, name: str) -> None:
+        """Start or connect one server again, also one that works; `McpError` says why that failed."""
+        server = self._servers.get(name)
+        if server is None:
+            raise McpError(f"There is no MCP server {name!r}. Servers: {', '.join(self._servers) or 'none'}.")
+        self._problems.pop(name, None)
+        try:
+            await server.restart()
+        except McpError as error:
+            raise McpError(f"The MCP server {name!r} ({server.spec.target}) cannot be used: {error}.") from error
 
     async def refresh(self) -> None:
         """List all tools again; servers that are down are tried at once. `McpError` names those that fail."""

@@ -1,0 +1,88 @@
+"""`/copy` and `/export`: the last answer in the clipboard, the conversation in a file of the user's choice."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tests.cli.chat.kit import READY, chatting
+from tests.cli.command import Place
+from tests.cli.pty_terminal import Terminal
+
+from steersman.cli.chat.copy_command import choose_program
+from steersman.testing.servers import OpenAIChatServer
+
+ANSWER = "Run it:\n\n```sh\necho \x1b[2Jone\n```\n\nor\n\n```\ntwo\nthree\n```\n"
+
+
+def find_copies(terminal: Terminal) -> list[str]:
+    """What the terminal was asked to put into its clipboard."""
+    return [base64.b64decode(found).decode() for found in re.findall(rb"\x1b\]52;c;([^\x07]*)\x07", terminal.raw)]
+
+
+@pytest.mark.real_time
+def test_answers_are_copied_and_conversations_exported(place: Place, server: OpenAIChatServer) -> None:
+    """No control character is copied, and no file is replaced without a yes."""
+    server.say(ANSWER)
+    (place.project / "there.md").write_text("mine")
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        terminal.enter("/copy")
+        terminal.wait_for("There is no answer to copy yet.")
+        terminal.enter("Tell <me>.")
+        terminal.wait_for("three")
+        terminal.wait_for(READY)
+        terminal.enter("/copy")
+        terminal.wait_for("Copied the last answer (12 lines), if your terminal allows it (OSC 52).")
+        terminal.resize(40, 15)
+        terminal.enter("/copy 2")
+        terminal.wait_for("Copied code block 2 (2 lines)")
+        terminal.enter("/copy 3")
+        terminal.wait_for("The last answer has 2 code blocks")
+        terminal.resize(80, 24)
+        for name in ("out.jsonl", "out.html", "out.md"):
+            terminal.enter(f"/export {name}")
+            terminal.wait_for(f"The conversation is in {name}")
+        terminal.enter("/export out.txt")
+        terminal.wait_for("The ending says the format: .md, .jsonl or .html")
+        for answered, outcome in (("n", "Nothing was written."), ("y", "The conversation is in there.md")):
+            terminal.enter("/export there.md")
+            terminal.wait_for("\n?")
+            terminal.type(answered)
+            terminal.wait_for(f"\n? {answered}")
+            terminal.press("enter")
+            terminal.wait_for(outcome)
+            assert ((place.project / "there.md").read_text() == "mine") is (answered == "n")
+        terminal.enter("/export nowhere/x.md")
+        terminal.wait_for("Cannot write 'nowhere/x.md': No such file or directory.")
+        copies = find_copies(terminal)
+    assert copies == [ANSWER.replace("\x1b", "").strip("\n"), "two\nthree"]
+    page, text = (place.project / "out.html").read_text(), (place.project / "out.md").read_text()
+    assert "Tell &lt;me&gt;." in page
+    assert "\x1b" not in page
+    assert "echo ␛[2Jone" in page
+    assert text == (place.project / "there.md").read_text()
+    assert "## user\n\nTell <me>." in text
+    assert '"Tell <me>."' in (place.project / "out.jsonl").read_text()
+    assert [path.stat().st_mode & 0o777 for path in place.project.glob("out.*")] == [0o600] * 3
+    assert [path.name for path in place.project.iterdir() if path.name.startswith(".")] == []
+
+
+def test_only_a_program_from_outside_the_workspace_gets_the_clipboard(tmp_path: Path) -> None:
+    """A model may write a program called wl-copy."""
+    workspace, outside = tmp_path / "work", tmp_path / "bin"
+    for folder in (workspace, outside):
+        folder.mkdir()
+        for name in ("wl-copy", "xclip"):
+            (folder / name).write_text("#!/bin/sh\n")
+            (folder / name).chmod(0o755)
+    wayland, x11 = {"WAYLAND_DISPLAY": "w"}, {"DISPLAY": ":0"}
+    path = f"{workspace}{os.pathsep}{outside}"
+    assert choose_program({"PATH": str(outside), **wayland, **x11}, workspace) == (str(outside / "wl-copy"),)
+    assert choose_program({"PATH": str(outside), **x11}, workspace) == (
+        str(outside / "xclip"), "-selection", "clipboard",
+    )  # fmt: skip
+    assert choose_program({"PATH": path, **x11}, workspace) is None
+    assert choose_program({"PATH": str(outside)}, workspace) is None

@@ -1,0 +1,52 @@
+"""The list of the tool `todo` on the screen: whole, or as one line; kept with the session; only ever text."""
+
+from __future__ import annotations
+
+import pytest
+from tests.cli.chat.kit import READY, chatting
+from tests.cli.chat.test_injection import FORMS, strange
+from tests.cli.command import Place
+
+from steersman.cli.chat.todo_list import render_todo
+from steersman.testing import answer, call
+from steersman.testing.servers import OpenAIChatServer
+from steersman.tools import TodoItem
+
+
+def test_a_long_list_shows_what_is_next_and_a_finished_one_nothing() -> None:
+    items = [TodoItem(f"step {number}", "done" if number < 5 else "pending") for number in range(12)]
+    assert render_todo(items, 40, 24) == [
+        "todo 5/12",
+        "  ✓ step 4",
+        "  ○ step 5",
+        "  ○ step 6",
+        "  ○ step 7",
+        "  and 8 more",
+    ]
+    assert render_todo(items, 14, 15) == ["todo 5/12 ○ s…"]
+    assert render_todo([TodoItem("a", "done")], 40, 24) == []
+
+
+@pytest.mark.real_time
+def test_the_list_is_on_the_screen_and_again_after_continuing(place: Place, server: OpenAIChatServer) -> None:
+    evil = " ".join(f"form{number}:{form}" for number, form in enumerate(FORMS))
+    first = [{"text": "look", "status": "done"}, {"text": "change", "status": "in_progress"}, {"text": evil[:300]}]
+    server.say(answer(call("todo", items=first)), "Begun.", answer(call("todo", items=[])), "Emptied.")
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for("Begun.")
+        terminal.wait_for("todo 1/3\n  ✓ look\n  ▸ change\n  ○ form0:")
+        terminal.wait_for(READY)
+        terminal.resize(40, 15)
+        terminal.wait_for("\ntodo 1/3 ▸ change\n")
+        terminal.press("ctrl+d")
+        terminal.ended()
+        assert strange(bytes(terminal.raw)) == []
+    with chatting(place, server, "-c") as terminal:
+        terminal.wait_for("todo 1/3\n  ✓ look\n  ▸ change\n  ○ form0:")
+        terminal.enter("/clear")
+        terminal.wait_for(lambda at: "▸ change" not in at.shown)
+        terminal.enter("/tree")
+        terminal.wait_for("○")
+        assert strange(bytes(terminal.raw)) == []
+    assert server.requests[0]["tools"][-1]["function"]["name"] == "todo"
