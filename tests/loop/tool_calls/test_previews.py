@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 from steersman import Agent, Approval, ToolCall, ToolError, tool
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin import builtin_tools
-from steersman.types.events import ApprovalRequested
+from steersman.types.events import ApprovalRequested, ToolExecutionEnd
 
 EDIT = [{"old": "two", "new": "2"}]
 WRONG = [{"old": "nowhere", "new": "x"}]
@@ -87,6 +88,43 @@ async def test_what_a_call_beside_it_is_about_to_change_is_asked_about(tmp_path:
     agent = Agent(script.model, tools=tools, approval=Approval(allow=["make"]), approve=approve)
     await asyncio.wait_for(agent.run("Go."), 20)
     assert (tmp_path / "a.txt").read_text() == "2\n"
+
+
+async def test_an_effect_that_was_looked_for_too_early_is_looked_for_again() -> None:
+    """An earlier call may end while the preview of a later one looks: what it did counts."""
+    looking, made = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    looks: list[bool] = []
+
+    @tool
+    async def make() -> str:
+        """Make the target."""
+        await looking.wait()
+        return "made"
+
+    def preview(_arguments: dict[str, object], _context: object) -> str:
+        looks.append(made.is_set())
+        if looks == [False]:
+            loop.call_soon_threadsafe(looking.set)
+            assert made.wait(20)
+            raise ToolError("There is no moon.")
+        return "to the moon"
+
+    @tool(preview=preview)
+    def deploy() -> str:
+        """Deploy."""
+        return "deployed"
+
+    script = ScriptedModel(answer(call("make"), call("deploy")), "Done.")
+    agent = Agent(script.model, tools=[make, deploy], approval=Approval(allow=["make"]), approve=_agree)
+    previews: list[str] = []
+    async for event in (stream := agent.prompt("Go.")):
+        if isinstance(event, ToolExecutionEnd) and event.tool_name == "make":
+            made.set()
+        if isinstance(event, ApprovalRequested):
+            previews.append(event.preview)
+    assert [message.text for message in (await stream).tool_results] == ["made", "deployed"]
+    assert (looks, previews) == ([False, True, True], ["to the moon"])
 
 
 async def test_what_was_approved_is_what_runs(tmp_path: Path) -> None:

@@ -80,8 +80,11 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     need = _find_need(run, slot, tool)
     if not isinstance(need, _Need):
         return need
-    effect = await _find_effect(run, slot, tool)
     unsure = _may_change_before(run, slot)
+    effect = await _find_effect(run, slot, tool)
+    if unsure and not _may_change_before(run, slot):
+        # The earlier calls ended while the effect was looked for: it may have been looked for too early.
+        unsure, effect = False, await _find_effect(run, slot, tool)
     if isinstance(effect, ToolOutput) and not unsure:
         return effect
     shown = effect if isinstance(effect, str) else None
