@@ -213,7 +213,8 @@ def test_commands_and_paths_are_completed(place: Place, server: OpenAIChatServer
         terminal.press("tab")
         terminal.wait_for("Read @source/")
         terminal.type("m")
-        terminal.wait_for("main.py")
+        # The menu of before names it too: what is offered now stands below what was typed.
+        terminal.wait_for("Read @source/m\n main.py")
         terminal.press("tab")
         terminal.wait_for("Read @source/main.py")
         terminal.press("enter")
