@@ -46,7 +46,7 @@ def test_there_are_enough_scenarios() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("names", [NAMES[at : at + 4] for at in range(0, len(NAMES), 4)], ids=", ".join)
 def test_a_program_killed_at_any_journal_operation_goes_on_where_it_was(names: list[str], quick_folder: Path) -> None:
-    """failures.md I3 to I6, I8, I18: around a fifth of the records and inside some; `make soak` kills everywhere."""
+    """failures.md I3 to I6, I8, I18: around a tenth of the records and inside some; `make soak` kills everywhere."""
     assert run(quick_folder, *names) == names
 
 

@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from anthropic.lib.vertex import AsyncAnthropicVertex
-from google.genai import Client
-from google.oauth2.credentials import Credentials
 from tests.provider.clouds.google_tokens import TokenServer
 from tests.provider.clouds.servers import VERTEX, VertexClaudeServer, VertexServer
 
@@ -135,6 +132,10 @@ async def test_an_api_key_means_express_mode(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("express", [False, True])
 async def test_googles_own_client_asks_the_same_url(express: bool) -> None:
+    # The SDK takes long to import: only the process that asks it does.
+    from google.genai import Client
+    from google.oauth2.credentials import Credentials
+
     async with VertexServer("Hi.", "Hi.", key=KEY if express else TOKEN) as server:
         settings = {} if express else AT
         assert (await Agent(server.model("gemini-2.5-pro", settings=settings), retry=ONCE).run("Hello?")).text == "Hi."
@@ -156,6 +157,9 @@ async def test_googles_own_client_asks_the_same_url(express: bool) -> None:
 
 
 async def test_anthropics_own_client_sends_the_same_request() -> None:
+    # The SDK takes long to import: only the process that asks it does.
+    from anthropic.lib.vertex import AsyncAnthropicVertex
+
     async with VertexClaudeServer("Hi.", "Hi.", key=TOKEN) as server:
         model = server.model(CLAUDE, settings={**AT, "betas": ["context-1m-2025-08-07"]})
         assert (await Agent(model, retry=ONCE).run("Hello?")).text == "Hi."

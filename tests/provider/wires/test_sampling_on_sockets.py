@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 from google.genai import types as google_types
@@ -191,6 +190,9 @@ async def test_the_strict_servers_refuse_what_the_real_ones_refuse(
 
 async def test_the_official_clients_send_the_same() -> None:
     """wire.md: the names are those of the SDKs' types, as far as these still have them."""
+    # The SDK takes long to import: only the process that asks it does.
+    import anthropic
+
     async with OpenAIChatServer("Hi.") as server, openai.AsyncOpenAI(base_url=server.url, api_key="test-key") as client:
         said: list[Any] = [{"role": "user", "content": "Hi"}]
         stream = await client.chat.completions.create(model="gpt-4.1", messages=said, stream=True, **ALL)

@@ -5,11 +5,11 @@ Where the two have to differ, because the client loses something, the test says 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import anthropic
 import httpx2
 import hypothesis
 import hypothesis.strategies as st
@@ -38,6 +38,9 @@ from steersman.types.content import Content, ImageContent, TextContent, Thinking
 from steersman.types.errors import IncompleteStreamError, OverloadedError
 from steersman.types.messages import AssistantMessage, UserMessage
 
+if TYPE_CHECKING:
+    import anthropic
+
 PNG = "iVBORw0KGgo="
 RICH = ANSWERS["anthropic"]
 CLAUDE = "claude-sample-4-5"  # of no real model, which may be deprecated tomorrow
@@ -55,20 +58,30 @@ class Bytes(httpx2.BaseTransport):
 
 
 TRANSPORT = Bytes()
-CLIENT = anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=TRANSPORT))
+
+
+@functools.cache
+def their_client() -> anthropic.Anthropic:
+    """Anthropic's client of that transport."""
+    # The SDK takes long to import: only the process that asks it does.
+    import anthropic
+
+    return anthropic.Anthropic(api_key="k", max_retries=0, http_client=httpx2.Client(transport=TRANSPORT))
 
 
 def theirs(stream: bytes, kind: str = "text/event-stream") -> Any:
     """The message that Anthropic's client makes of the stream; raises as it does."""
     TRANSPORT.body, TRANSPORT.kind = stream, kind
-    with CLIENT.messages.stream(model=CLAUDE, max_tokens=10, messages=[{"role": "user", "content": "Hi"}]) as events:
+    with their_client().messages.stream(
+        model=CLAUDE, max_tokens=10, messages=[{"role": "user", "content": "Hi"}]
+    ) as events:
         return events.get_final_message()
 
 
 def their_events(stream: bytes, kind: str = "text/event-stream") -> int:
     """How many events Anthropic's client gives of the stream, without an error."""
     TRANSPORT.body, TRANSPORT.kind = stream, kind
-    with CLIENT.messages.create(
+    with their_client().messages.create(
         model=CLAUDE, max_tokens=10, messages=[{"role": "user", "content": "Hi"}], stream=True
     ) as events:
         return len(list(events))
@@ -282,6 +295,8 @@ def test_an_error_inside_a_200_is_nothing_to_the_client_and_an_error_to_us() -> 
 
 def test_an_error_event_is_an_error_to_both() -> None:
     """failures.md B11: the client's has the status 200; ours has the kind that retry acts on."""
+    import anthropic
+
     stream = begun() + event("error", error={"type": "overloaded_error", "message": "Overloaded"})
     with pytest.raises(anthropic.APIStatusError) as caught:
         theirs(stream)
@@ -311,6 +326,8 @@ def plain(value: Any) -> Any:
 
 def their_conversation(url: str) -> Iterator[str]:
     """What a program written with Anthropic's client says in the same conversation."""
+    import anthropic
+
     picture: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
     messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "Add these."}, picture]}]
     asked: dict[str, Any] = {

@@ -10,14 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-import acp
 import pytest
-from acp.schema import (
-    AllowedOutcome,
-    ImageContentBlock,
-    RequestPermissionResponse,
-    TextContentBlock,
-)
 
 pytestmark = pytest.mark.real_time
 ROOT = Path(__file__).parents[4]
@@ -35,6 +28,10 @@ class Client:
 
     async def request_permission(self, session_id: str, tool_call: Any, options: Any, **_: Any) -> Any:
         """Answer a question."""
+        # The SDK takes long to import: only the process that asks it does.
+        import acp
+        from acp.schema import AllowedOutcome, RequestPermissionResponse
+
         self.asked.set()
         if self.option is None:
             raise acp.RequestError.method_not_found("session/request_permission")
@@ -60,6 +57,8 @@ class Client:
 @asynccontextmanager
 async def connect(client: Client, store: Path) -> AsyncGenerator[Any]:
     """A connection to a scripted agent in a process of its own."""
+    import acp
+
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = (sys.executable, "-m", "tests.server.fronts.acp.program", str(store))
     async with acp.spawn_agent_process(cast(Any, client), *command, env=env, cwd=ROOT, use_unstable_protocol=True) as (
@@ -73,6 +72,8 @@ async def connect(client: Client, store: Path) -> AsyncGenerator[Any]:
 
 async def say(agent: Any, session: str, text: str) -> str:
     """Send a prompt; returns why it stopped."""
+    from acp.schema import TextContentBlock
+
     prompt = [TextContentBlock(type="text", text=text)]
     return (await agent.prompt(session_id=session, prompt=prompt)).stop_reason
 
@@ -94,6 +95,8 @@ async def test_a_run_with_text_thinking_a_tool_and_approvals(tmp_path: Path) -> 
 
 
 async def test_an_error_a_cancel_a_resume_and_a_fork(tmp_path: Path) -> None:
+    import acp
+
     client = Client("never")
     async with connect(client, tmp_path / "sessions.db") as agent:
         session = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
@@ -141,6 +144,9 @@ async def test_a_question_that_was_open_at_a_kill_is_asked_again(tmp_path: Path,
 
 
 async def test_changes_images_modes_and_options(tmp_path: Path) -> None:
+    import acp
+    from acp.schema import ImageContentBlock
+
     client = Client()
     (tmp_path / "old.txt").write_text("a\nb\n")
     async with connect(client, tmp_path / "sessions.db") as agent:

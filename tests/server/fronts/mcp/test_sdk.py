@@ -8,14 +8,15 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.shared.exceptions import MCPError
-from mcp.types import ElicitResult
 from tests.server.fronts.reacting import make_agent
 from tests.server.kit import run_server
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import ElicitResult
 
 pytestmark = pytest.mark.real_time
 ROOT = Path(__file__).parents[4]
@@ -32,6 +33,9 @@ class Person:
 
     async def answer(self, _: Any, params: Any) -> ElicitResult:
         """Answer a question; without an opinion it is declined."""
+        # The SDK takes long to import: only the process that asks it does.
+        from mcp.types import ElicitResult
+
         self.asked.append(params.message)
         if self.approves is None:
             return ElicitResult(action="decline")
@@ -46,6 +50,8 @@ class Person:
 @asynccontextmanager
 async def connect(transport: str, folder: Path, person: Person | None = None) -> AsyncGenerator[Client]:
     """A client of a scripted agent."""
+    from mcp import Client, StdioServerParameters
+
     more: Any = {} if person is None else {"elicitation_callback": person.answer}
     if transport == "stdio":
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -105,6 +111,8 @@ async def test_a_client_that_cannot_be_asked_is_denied_at_once(transport: str, t
 
 @both
 async def test_failures_are_results_that_a_model_can_read(transport: str, tmp_path: Path) -> None:
+    from mcp.shared.exceptions import MCPError
+
     async with connect(transport, tmp_path) as client:
         failed = await client.call_tool("run", {"prompt": "fail"})
         empty = await client.call_tool("run", {"prompt": " "})
