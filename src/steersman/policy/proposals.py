@@ -28,6 +28,8 @@ _WORDS: Mapping[str, int] = {
 }  # fmt: skip
 # These words say what the next one names.
 _THIRD = frozenset(("run", "compose", "stash", "remote", "exec"))
+# A rule for one of these would let every text out that fits into an address or a name.
+_SENDERS = frozenset(("curl", "dig", "host", "ping"))
 _MAX_RULES = 4
 
 
@@ -111,9 +113,9 @@ def _name_exactly(part: Part) -> str | None:
 
 
 def _name_kind(part: Part) -> str | None:
-    """The rule for commands like this one: what they begin with, or exactly this one if it destroys something."""
+    """The rule for commands like this one: what they begin with, or exactly this one if it destroys or sends."""
     words = [word.text for word in part.words]
-    if find_destructive_effects(part.text):
+    if find_destructive_effects(part.text) or words[0].rpartition("/")[2] in _SENDERS:
         return _name_exactly(part)
     size = _WORDS.get(words[0], 1)
     if size > 1 and len(words) > size and words[size - 1] in _THIRD:

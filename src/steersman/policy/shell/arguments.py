@@ -34,9 +34,12 @@ _TEXTS = frozenset(("git", "rg", "fd", "fdfind", "date", "chmod"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
 # Files that choose which program a later command runs, or which server it asks.
-_CHOICES = (".npmrc", ".lfsconfig", ".tool-versions", ".ruby-version", ".python-version")
+_CHOICE = re.compile(
+    r"\.npmrc|\.yarnrc(?:\.yml)?|\.lfsconfig|\.[a-z]+-versions?|\.nvmrc|\.sdkmanrc|\.?mise(?:\.[a-z.]+)?|"
+    r"rust-toolchain(?:\.toml)?"
+)
 # Files that later change what a program or this one does.
-_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc", *_CHOICES))
+_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc"))
 
 
 class NeedsApproval(Exception):
@@ -235,7 +238,7 @@ class _Reader:
             raise NeedsApproval(f"{text!r:.200} is outside the folder")
         if word.wild >= 0 and _HIDDEN.search(text):
             raise NeedsApproval(f"{text!r:.200} could lead to a hidden folder, or out of this one")
-        if self.entry.operands == "write" and not _PROTECTED.isdisjoint(text.casefold().split("/")):
+        if self.entry.operands == "write" and any(map(_is_protected, text.casefold().split("/"))):
             raise NeedsApproval(f"{text!r:.200} changes what later commands do")
 
 
@@ -246,6 +249,10 @@ def _check_count(entry: Entry, operands: Sequence[Word]) -> None:
         raise NeedsApproval(f"{operands[0].text!r:.200} is not known to be harmless after {entry.key!r}")
     if entry.operands.isdecimal() and (len(operands) > int(entry.operands) or any(word.wild >= 0 for word in operands)):
         raise NeedsApproval(f"{entry.key!r} writes to its last operand")
+
+
+def _is_protected(name: str) -> bool:
+    return name in _PROTECTED or _CHOICE.fullmatch(name) is not None
 
 
 def is_outside(path: str) -> bool:

@@ -38,6 +38,8 @@ _OTHER_PROTOCOLS = re.compile(r"(?:ftp|dict|ldap|imap|smtp|pop3)\.", re.IGNORECA
 _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@,+%^~-]*")
 _MODE = re.compile(r"[ugoa]*[-+=][rwxX]+|0?[0-7]{3}")
+# Databases that getent reads from files of this machine, or from the server that knows its users.
+_DATABASES = frozenset(("passwd", "group", "services", "protocols"))
 _REMOTES = frozenset(("origin", "upstream"))
 # A folder, a package whose name is no host, or a file.
 _GO_PACKAGE = re.compile(r"\.(?:/.*)?|[A-Za-z0-9_-]+(?:/.*)?|[^/]+\.go")
@@ -176,6 +178,21 @@ def _check_lsof(found: Arguments) -> str | None:
     return f"{wrong[0]!r:.200} may name a host, which is looked up" if wrong else None
 
 
+def _check_getent(found: Arguments) -> str | None:
+    """A name of a host that is looked up is told to the server of its domain."""
+    names = [word.text for word in found.operands]
+    harmless = len(names) < 2 or names[0] in _DATABASES
+    return None if harmless else f"{names[1]!r:.200} may be looked up in the network"
+
+
+def _check_kubectl_get(found: Arguments) -> str | None:
+    """Secrets are keys and passwords in plain text; where there is a wildcard, a file may have their name."""
+    for word in found.operands:
+        if word.wild >= 0 or any(kind.startswith("secret") for kind in word.text.casefold().split(",")):
+            return f"{word.text!r:.200} may show secrets of the cluster"
+    return None
+
+
 def _check_go(found: Arguments) -> str | None:
     """Before version 1.16, go downloads a package that is named and not required yet, and tests or builds it."""
     wrong = [word.text for word in found.operands if not _GO_PACKAGE.fullmatch(word.text)]
@@ -187,6 +204,8 @@ def _check_go_list(found: Arguments) -> str | None:
     wrong = [word.text for word in found.operands if word.text != "all"]
     if wrong and any(name == "-m" for name, _ in found.options):
         return f"{wrong[0]!r:.200} may be a module that is not one of this project"
+    if any("module" in value.text for value in found.list_values("-f")):
+        return "a template with `module` asks the server of any module that it names"
     return _check_go(found)
 
 
@@ -214,6 +233,8 @@ CHECKS: dict[str, Check] = {
     "push": _check_push,
     "clean": _check_clean,
     "lsof": _check_lsof,
+    "getent": _check_getent,
+    "kubectl": _check_kubectl_get,
     "go": _check_go,
     "golist": _check_go_list,
     "piplist": _check_pip_list,

@@ -25,12 +25,13 @@ docker top | exact operands=1
   @docker
 
 @kubectl
-  -n: -v: --namespace= --request-timeout= --v= --vmodule= --match-server-version? --warnings-as-errors?
+  -n: --namespace= --request-timeout= --match-server-version? --warnings-as-errors?
   --disable-compression? --log-flush-frequency= -h --help
+  ! -v: --v= --vmodule=
   ! -s: --as= --as-group= --as-uid= --as-user-extra= --cache-dir= --certificate-authority= --client-certificate=
   ! --client-key= --cluster= --context= --insecure-skip-tls-verify? --kubeconfig= --kuberc= --password= --profile=
   ! --profile-output= --server= --tls-server-name= --token= --user= --username= --storage-driver-buffer-duration=
-kubectl get
+kubectl get | check=kubectl
   @kubectl -Aw -L: -l: -o: --all-namespaces? --allow-missing-template-keys? --chunk-size= --field-selector=
   --ignore-not-found? --label-columns= --no-headers? --output= --output-watch-events? --selector= --server-print?
   --show-kind? --show-labels? --show-managed-fields? --sort-by= --subresource= --template= --watch? --watch-only?

@@ -99,9 +99,9 @@ git describe, git name-rev, git merge-base, git show-ref, git show-branch
   --exists --current
   --no-name --sha1-name --topics --list --more= --sparse --topo-order --date-order --remotes --color? --no-color
 git cat-file
-  -epstzZ --batch? --batch-check? --batch-command? --batch-all-objects --buffer --follow-symlinks --unordered --path=
+  -epstzZ --batch? --batch-check? --batch-all-objects --buffer --follow-symlinks --unordered --path=
   --allow-unknown-type --mailmap --no-mailmap --use-mailmap --no-use-mailmap
-  ! --textconv --filters --filter=
+  ! --textconv --filters --filter= --batch-command?
 git count-objects, git check-ignore, git check-attr, git check-ref-format, git version, git var -l
   -vHnqza --verbose --human-readable --no-index --non-matching --quiet --stdin --all --cached --source= --branch
   --build-options

@@ -20,11 +20,16 @@ hostname | operands=none
   -afAdiIsyV --alias --all-fqdns --all-ip-addresses --domain --fqdn --long --ip-address --short --help --version
   ! -F: -b --file= --boot
 
-id, uname, uptime, free, lscpu, lsblk, locale, w, who | plain
+id, uname, uptime, free, lscpu, lsblk, locale | plain
   -amnpvsrioGguzZhkbtwdPlLJSyVA -o: -s: -c: -e: --all --human --si --kilo --mega --giga --wide --total --json --pretty
   --since --group --groups --name --user --real --zero --kernel-name --nodename --kernel-release --kernel-version
   --machine --processor --hardware-platform --operating-system --output= --extended? --parse? --paths --fs --list
   --help --version
+
+who, w | exact operands=names
+  -abdfHhilmopqrstTuw --all --boot --count --dead --heading --help --ips --message --mesg --no-header --process
+  --runlevel --short --time --users --version --writable
+  ! --lookup
 
 which, whereis, type, command -v | plain
   -abflmstupP -B: -M: -S: --all --skip-alias --help --version
@@ -32,7 +37,7 @@ which, whereis, type, command -v | plain
 printenv | plain
   -0 --null --help --version
 
-getent | exact operands=names
+getent | exact operands=names check=getent
 dig, host | exact operands=names
   -46 -t:n
 ping | exact operands=names
