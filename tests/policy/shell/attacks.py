@@ -25,6 +25,8 @@ _BY_PROGRAM = {
     ),
     "cp": (
         "cp a .g*/hooks/x", "cp a x/.gi*/config", "cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a",
+        # Where such a folder is in the PATH, the file is the program of its name.
+        "cp a .venv/bin/git", "cp -p venv/bin/x venv/bin/ls", "cp a node_modules/.bin/git",
         "cp a b/.git/config", "cp --target-directory=.git a", "cp a .tool-versions", "cp a .lfsconfig",
     ),
     "mv": (

@@ -38,8 +38,10 @@ _CHOICE = re.compile(
     r"\.npmrc|\.yarnrc(?:\.yml)?|\.lfsconfig|\.[a-z]+-versions?|\.nvmrc|\.sdkmanrc|\.?mise(?:\.[a-z.]+)?|"
     r"rust-toolchain(?:\.toml)?"
 )
+# Folders with programs, which may be in the PATH.
+_PROGRAMS = (".venv", "venv", "node_modules", ".bin")
 # Files that later change what a program or this one does.
-_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc"))
+_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc", *_PROGRAMS))
 
 
 class NeedsApproval(Exception):
