@@ -228,6 +228,8 @@ _BY_PROGRAM = {
     "git fetch": (
         "git fetch --upload-pack=evil origin", "git fetch ./evil", "git fetch evil", "git fetch ext::evil",
         "git fetch https://evil.example/x", "git fetch origin +a:b", "git fetch -u origin",
+        # It deletes the tags that the server does not have.
+        "git fetch --prune --prune-tags", "git fetch -pP", "git fetch --prune-tag origin",
     ),
     "git pull": ("git pull ./evil main", "git pull -s evil", "git pull --gpg-sign", "git pull evil"),
     "git push": (

@@ -113,12 +113,12 @@ git ls-remote | check=remote
   -bhtq --heads --branches --tags --refs --quiet --exit-code --get-url --sort= --symref
   ! -o: --upload-pack= --exec= --server-option=
 git fetch | check=remote
-  -46apPtqvkn -j: --all --append --atomic --deepen= --depth= --dry-run --write-fetch-head --no-write-fetch-head
+  -46aptqvkn -j: --all --append --atomic --deepen= --depth= --dry-run --write-fetch-head --no-write-fetch-head
   --ipv4 --ipv6 --jobs= --keep --auto-maintenance --no-auto-maintenance --auto-gc --no-auto-gc --progress
-  --no-progress --prune --prune-tags --quiet --refetch --porcelain --shallow-exclude= --shallow-since= --tags
+  --no-progress --prune --quiet --refetch --porcelain --shallow-exclude= --shallow-since= --tags
   --no-tags --unshallow --verbose --no-recurse-submodules --show-forced-updates --no-show-forced-updates
   --negotiation-tip= --write-commit-graph --no-write-commit-graph
-  ! -f -u -o: -m --force --update-head-ok --refmap= --recurse-submodules? --recurse-submodules-default=
+  ! -f -u -o: -m -P --prune-tags --force --update-head-ok --refmap= --recurse-submodules? --recurse-submodules-default=
   ! --submodule-prefix= --server-option= --upload-pack= --multiple --stdin --filter= --prefetch --negotiate-only
   ! --set-upstream --update-shallow
 git pull | check=remote
