@@ -28,6 +28,7 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
     """No control character is copied, and no file is replaced without a yes."""
     server.say(ANSWER)
     (place.project / "there.md").write_text("mine")
+    (place.project / "link.md").symlink_to(place.project / "there.md")
     with chatting(place, server, columns=120, rows=40) as terminal:
         terminal.enter("/copy")
         terminal.wait_for("There is no answer to copy yet.")
@@ -55,6 +56,14 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
             terminal.press("enter")
             terminal.wait_for(outcome)
             assert ((place.project / "there.md").read_text() == "mine") is (answered == "n")
+        terminal.resize(200, 24)
+        terminal.enter("/export link.md")
+        terminal.wait_for(f"'link.md', which is '{place.project}/there.md', exists already. Replace it?")
+        terminal.wait_for("\n?")
+        terminal.type("n")
+        terminal.wait_for("\n? n")
+        terminal.press("enter")
+        terminal.wait_for(lambda seen: seen.everything.count("Nothing was written.") == 2)
         terminal.enter("/export nowhere/x.md")
         terminal.wait_for("Cannot write 'nowhere/x.md': No such file or directory.")
         copies = find_copies(terminal)
@@ -86,3 +95,9 @@ def test_only_a_program_from_outside_the_workspace_gets_the_clipboard(tmp_path: 
     )  # fmt: skip
     assert choose_program({"PATH": path, **x11}, workspace) is None
     assert choose_program({"PATH": str(outside)}, workspace) is None
+    # A link is enough: what is copied would be the input of a shell.
+    (workspace / "wl-copy").unlink()
+    (workspace / "wl-copy").symlink_to("/bin/sh")
+    assert choose_program({"PATH": path, **wayland}, workspace) is None
+    (tmp_path / "link").symlink_to(workspace)
+    assert choose_program({"PATH": str(tmp_path / "link"), **wayland}, workspace) is None

@@ -165,7 +165,7 @@ def test_what_was_set_aside_runs_nothing(room: Room) -> None:
         ask_git(folder)
     assert not (room.outside / "pwned").exists()
     for name in ("HEAD", "config"):
-        (aside / f"{name}.refused").rename(aside / name)
+        next(aside.glob(f"{name}.refused-*")).rename(aside / name)
     ask_git(aside)
     assert (room.outside / "pwned").exists()  # so that the rest tells something
 
@@ -213,6 +213,41 @@ async def test_what_a_command_makes_in_subfolders_is_set_aside(room: Room, walls
             await asyncio.to_thread(ask_git, folder)
     assert not (room.outside / "pwned").exists()
     assert (await run(bash, "true")).content == "(no output)"
+
+
+# Each of them is found by git once the name around it has become another one.
+INSIDE = {
+    "in settings": "evil sub/.steersman/.git",
+    "in what should be a file": "evil sub/.mcp.json/deep/.git",
+    "in a repository": "evil sub/.git; evil sub/.git/.git; evil sub/.git/x/bare",
+    "in settings of the workspace": "evil .steersman/.mcp.json/.steersman/.git",
+    "in a HEAD": "evil sub/HEAD/.git; mkdir sub/objects sub/refs",
+    "where the new names are taken": "evil sub/.git; mkdir sub/.git/HEAD.refused sub/.git/config.refused",
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+async def test_what_is_in_a_name_that_is_set_aside_runs_nothing(room: Room, whole: Confinement, name: str) -> None:
+    """docs/bash.md: a repository that a command made in a subfolder is of no use for git when it is over."""
+    (room.root / "sub").mkdir()
+    bash = bash_tool(room.root, sandbox=named(whole))
+    assert (await run(bash, prepare(room, INSIDE[name]))).is_error
+    for folder, _, _ in os.walk(room.root):
+        await asyncio.to_thread(ask_git, Path(folder))
+    assert not (room.outside / "pwned").exists()
+    assert not [path for path in room.root.rglob("*") if path.name in (".git", ".steersman", ".mcp.json", "HEAD")]
+
+
+async def test_a_deep_home_folder_does_not_keep_names_from_being_set_aside(room: Room, whole: Confinement) -> None:
+    """docs/bash.md: names are set aside, and nothing in HOME is kept, whatever the command leaves there."""
+    deep = 'import os\nos.chdir(os.environ["HOME"])\nfor _ in range(1500): os.mkdir("d"); os.chdir("d")'
+    bash = bash_tool(room.root, sandbox=named(whole))
+    output = await run(bash, prepare(room, f"evil sub/.git; echo $HOME; python3 -c '{deep}'"))
+    assert "'.git.refused-" in text(output)
+    await asyncio.to_thread(ask_git, room.root / "sub")
+    assert not (room.outside / "pwned").exists()
+    home, _, _ = text(output).partition("\n")
+    assert not await asyncio.to_thread(os.path.lexists, home)
 
 
 async def test_a_write_that_began_before_the_command_completes_no_repository(room: Room, walls: Confinement) -> None:

@@ -19,6 +19,17 @@ scratch = Scratch()
 open(scratch.make_folder("tmp") + "/file", "w").close()
 os.kill(os.getpid(), 9)
 """
+DEEP = """
+os.chdir(scratch.make_folder("tmp"))
+for _ in range(1500):
+    os.mkdir("d")
+    os.symlink({mine!r}, "link")
+    os.chdir("d")
+os.makedirs("closed/inside")
+open("closed/inside/file", "w").close()
+os.chmod("closed/inside", 0)
+os.chmod("closed", 0)
+"""
 LIVING = """
 import sys
 from steersman.tools.confine.scratch import Scratch
@@ -55,6 +66,24 @@ def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path: Path) -
             second.stdin.close()
         first.stdin.close()
     assert {path.name for path in tmp_path.iterdir()} == others
+
+
+def test_folders_are_deleted_however_deep_and_closed_they_are(tmp_path: Path) -> None:
+    """A command chooses what is in its temporary folder: the next program has to get rid of it."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").touch()
+    code = f"{KILLED.rpartition('os.kill')[0]}{DEEP.format(mine=str(tmp_path / 'mine'))}os.kill(os.getpid(), 9)"
+    assert subprocess.run(command(code), env=environment, timeout=60, check=False).returncode == -9
+    assert len([*(tmp_path / "tmp").iterdir()]) == 1
+    unprivileged = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"]
+    done = subprocess.run(
+        [*unprivileged, *command(LIVING)], env=environment, input="", capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [*(tmp_path / "tmp").iterdir()] == []
+    assert (tmp_path / "mine/file").exists()
 
 
 def test_a_folder_is_private_and_goes_when_it_is_closed() -> None:

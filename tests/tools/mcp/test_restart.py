@@ -70,6 +70,17 @@ def test_all_that_a_server_may_run_code_from_counts(tmp_path: Path, place: str) 
     assert count_changes([str(elsewhere)]) == other
 
 
+def test_a_program_that_is_found_by_the_search_path_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own, and those that it finds there itself, as `npx` finds `node`."""
+    project = tmp_path / "project"
+    (project / "bin").mkdir(parents=True)
+    monkeypatch.setenv("PATH", f"{project}/bin:/usr/bin")
+    places = StdioServer(command="npx", cwd=tmp_path).list_places()
+    before = count_changes(places)
+    Workspace(project).replace("bin/node", b"")
+    assert count_changes(places) > before
+
+
 async def test_the_user_can_start_it_again(tmp_path: Path) -> None:
     script = str(shutil.copy(HERE / "small_server.py", tmp_path / "server.py"))
     async with entered(small=StdioServer(command=sys.executable, args=[script])) as servers:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import sys
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from steersman.cli.exits import UserError
 from steersman.cli.terminal.code_blocks import list_code_blocks
 from steersman.cli.terminal.numbers import format_count
+from steersman.tools.confine.launch import find_program
 from steersman.types.messages import AssistantMessage
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def choose_program(environ: Mapping[str, str], workspace: Path) -> Sequence[str]
     if environ.get("DISPLAY"):
         wanted.append(("xclip", "-selection", "clipboard"))
     for name, *arguments in wanted:
-        found = shutil.which(name, path=environ.get("PATH"))
-        if found and os.path.isabs(found) and not Path(os.path.realpath(found)).is_relative_to(workspace.resolve()):
+        if (found := find_program(name, environ.get("PATH", ""), outside=[os.path.realpath(workspace)])) is not None:
             return found, *arguments
     return None
 

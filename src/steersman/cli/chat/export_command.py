@@ -27,11 +27,11 @@ async def export(chat: Chat, name: str) -> None:
         return
     agent = chat.conversation.agent
     path = _read_path(name, agent)
-    if _is_there(path):
-        if not await chat.confirm(f"{_escape(str(path))!r} exists already. Replace it?"):
+    if (there := _find_file(path)) is not None:
+        if not await chat.confirm(f"{_describe_file(path, there)} exists already. Replace it?"):
             chat.say("notice", "Nothing was written.")
             return
-        size = _replace(path, agent)
+        size = _replace(there, agent, path.suffix.lower())
     else:
         size = _create(path, agent)
     chat.say("notice", f"The conversation is in {_escape(str(path))} ({size:,} bytes).")
@@ -46,10 +46,17 @@ def _read_path(name: str, agent: Agent) -> Path:
     return path
 
 
-def _is_there(path: Path) -> bool:
+def _find_file(path: Path) -> Path | None:
+    """Finds the real path of the file that is there; `None` if there is none."""
     if os.path.lexists(path) and not path.is_file():
         raise UserError(f"{_escape(str(path))!r} exists and is not a file.")
-    return path.is_file()
+    return Path(os.path.realpath(path)) if path.is_file() else None
+
+
+def _describe_file(path: Path, real: Path) -> str:
+    """Names a file, and where it is if a link leads to it: a project may bring a link to any file of the user."""
+    leads = "" if str(real) == os.path.abspath(path) else f", which is {_escape(str(real))!r},"
+    return f"{_escape(str(path))!r}{leads}"
 
 
 def _create(path: Path, agent: Agent) -> int:
@@ -69,15 +76,16 @@ def _create(path: Path, agent: Agent) -> int:
         raise UserError(f"Cannot write {_escape(str(path))!r}: {error.strerror}.") from error
 
 
-def _replace(named: Path, agent: Agent) -> int:
-    """Replaces a file at once, with the mode it had; a link stays one."""
-    path = Path(os.path.realpath(named))
+def _replace(path: Path, agent: Agent, ending: str) -> int:
+    """Replaces the file that was asked about, at once, with the mode it had."""
+    if os.path.realpath(path) != str(path):
+        raise UserError(f"{_escape(str(path))!r} is a link by now; nothing was written.")
     try:
         mode = path.stat().st_mode & 0o777
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         os.close(handle)
         try:
-            size = _write(Path(name), agent, named.suffix.lower())
+            size = _write(Path(name), agent, ending)
             os.chmod(name, mode)
             os.replace(name, path)
             return size

@@ -281,23 +281,25 @@ class _Shell:
             return begin_command(self.scratch, self.snapshot, self.root, git=self.git, allowed=allowed)
 
     def _clean_up(self, home: str, begun: BegunCommand) -> list[str]:
-        """Remove the home folder of a command, and set aside the protected names that it made in subfolders."""
+        """Set aside the protected names that a command made in subfolders, and remove its home folder."""
         try:
-            return self._set_aside(home, begun.before)
+            return self._set_aside(begun.before)
         finally:
             begun.close()
+            remove_home(home)
 
-    def _set_aside(self, home: str, before: set[str]) -> list[str]:
+    def _set_aside(self, before: set[str]) -> list[str]:
         note_change(self.root, *self.writable)
-        remove_home(home)
         with self.snapshot_lock:
             if self.snapshot is None:
                 return []
             was_complete = self.snapshot.is_complete
-            new = self.snapshot.refresh(after_command=True) - before - set(self.writable)
-            if self.git == "read-write":
-                new = set(select_nested(self.root, new, self.git, most=len(new)))
-            notes = set_aside(new)
+            known = before | set(self.writable)
+
+            def is_new(path: str) -> bool:
+                return path not in known and bool(select_nested(self.root, [path], self.git))
+
+            notes = set_aside(filter(is_new, self.snapshot.refresh(is_new)))
             if was_complete and not self.snapshot.is_complete:
                 notes.append(
                     f"there are now more than {MAX_FOLDERS:,} folders, so not all were searched for git repositories, "

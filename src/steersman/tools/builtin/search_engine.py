@@ -9,7 +9,6 @@ import inspect
 import json
 import os
 import selectors
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,8 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from steersman.tools.builtin import python_search as matching
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed
-from steersman.tools.confine.launch import build_child_environment
-from steersman.tools.confine.protected_paths import leads_through
+from steersman.tools.confine.launch import build_child_environment, find_program
 from steersman.types.errors import ToolError
 
 _TICK = 0.02
@@ -72,10 +70,7 @@ class SearchEngine:
 
 def find_ripgrep(root: str) -> str | None:
     """Find ripgrep on the PATH, but not in the workspace: a program of the project must not run."""
-    found = shutil.which("rg", path=build_child_environment()["PATH"])
-    if found is None:
-        return None
-    return None if leads_through(found, (root,)) else found
+    return find_program("rg", os.environ.get("PATH", ""), outside=[root])
 
 
 def _search_with_ripgrep(program: str, query: Query, files: Sequence[int], watch: Deadline) -> list[Hit] | None:

@@ -21,9 +21,12 @@ def note_change(*folders: str) -> None:
 
 def count_changes(paths: Iterable[str]) -> int:
     """Count the changes in the noted folders that one of these paths is in, or leads through by a link."""
-    from steersman.tools.confine.protected_paths import leads_through  # only for MCP servers
+    from steersman.tools.confine.protected_paths import list_steps  # only for MCP servers
 
-    places = [*paths]
     with _lock:
         known = dict(_changes)
-    return sum(count for folder, count in known.items() if any(leads_through(path, (folder,)) for path in places))
+    try:
+        steps = {step for path in paths for step in list_steps(path)}
+    except OSError:
+        steps = set(known)  # a path leads in a circle, and may lead anywhere next time
+    return sum(count for folder, count in known.items() if folder in steps)

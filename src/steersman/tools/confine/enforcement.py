@@ -392,6 +392,7 @@ def _defuse(folder: int) -> None:
     """Rename the parts by which git knows a repository, and those that name programs to run."""
     for name in _LIVE_PARTS:
         try:
-            os.rename(name, f"{name}.refused", src_dir_fd=folder, dst_dir_fd=folder)
+            aside = f"{name}.refused-{os.urandom(4).hex()}"  # the command may have put something at any name it knows
+            os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             continue  # there is none

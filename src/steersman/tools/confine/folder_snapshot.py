@@ -6,9 +6,10 @@ A refresh reads only the folders that changed, and costs one `lstat` for each of
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -50,34 +51,40 @@ class FolderSnapshot:
         self._folders: dict[str, _Folder] = {}
         self.is_complete = True
 
-    def refresh(self, *, after_command: bool = False) -> set[str]:
+    def refresh(self, is_new: Callable[[str], bool] | None = None) -> set[str]:
         """Find the protected names below the root's own, and the HEAD of each bare repository, also of the root.
 
-        After a command, folders that it has closed to us are opened: a repository in them would still be of use. And
-        a `write` that was allowed before the command made the rest of a repository comes to its end first.
+        `is_new` is given after a command, and says which of them it made. These are searched as well: what is in them
+        would be found by git once they have another name. Folders that the command has closed to us are opened: a
+        repository in them would still be of use. And a `write` that was allowed before the command made the rest of a
+        repository comes to its end first.
         """
-        with repository_writes if after_command else nullcontext():
-            return self._refresh(after_command=after_command)
+        with nullcontext() if is_new is None else repository_writes:
+            return self._refresh(is_new)
 
-    def _refresh(self, *, after_command: bool) -> set[str]:
+    def _refresh(self, is_new: Callable[[str], bool] | None) -> set[str]:
         known, fresh = self._folders, dict[str, _Folder]()
         found: set[str] = set()
         waiting = deque([self._root])
         while waiting and len(fresh) < self._most:
             path = waiting.popleft()
             try:
-                stat = os.lstat(path)
+                entry_stat = os.lstat(path)
             except OSError:
                 continue  # deleted meanwhile
-            stamp = (stat.st_ino, stat.st_ctime_ns, stat.st_dev)
+            if path in fresh or not stat.S_ISDIR(entry_stat.st_mode):
+                continue  # a protected name may be a file or a link
+            stamp = (entry_stat.st_ino, entry_stat.st_ctime_ns, entry_stat.st_dev)
             folder = known.get(path)
             if folder is None or folder.stamp != stamp:
-                if after_command and stat.st_mode & _OPEN != _OPEN:
+                if is_new is not None and entry_stat.st_mode & _OPEN != _OPEN:
                     open_folder(path)
                 folder = self._read(path, stamp)
             fresh[path] = folder
             waiting.extend(folder.folders)
             found.update(folder.found)
+            if is_new is not None:
+                waiting.extend(filter(is_new, folder.found))
         self._folders = fresh
         self.is_complete = not waiting
         return found
@@ -120,9 +127,15 @@ def open_folder(path: str) -> None:
 
 
 def set_aside(paths: Iterable[str]) -> list[str]:
-    """Rename what is at these paths, where a command has made it; return a note for each."""
-    guards: list[Guard] = [(path, None, path, False) for path in sorted(paths) if not is_empty_folder(path)]
-    return restore_guards(guards)
+    """Rename what is at these paths, where a command has made it; return a note for each.
+
+    What is inside of another one comes first: its path is not the same afterwards. The HEAD of one that is set aside
+    is renamed with it.
+    """
+    chosen = {path for path in paths if not is_empty_folder(path)}
+    chosen -= {os.path.join(path, "HEAD") for path in chosen}
+    guards: list[Guard] = [(path, None, path, False) for path in sorted(chosen, reverse=True)]
+    return restore_guards(guards)[::-1]
 
 
 def is_empty_folder(path: str) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -49,6 +50,16 @@ def build_child_environment(
 def clean_search_path(path: str) -> str:
     """Keep the absolute folders of a PATH: an empty or relative one would run programs of the working folder."""
     return os.pathsep.join([folder for folder in path.split(os.pathsep) if os.path.isabs(folder)]) or DEFAULT_PATH
+
+
+def find_program(name: str, path: str, *, outside: Iterable[str]) -> str | None:
+    """Find a program to run without a sandbox; `None` if it is not there, or in one of the folders of `outside`.
+
+    Nor is one taken that is found by a link in these folders, which are real paths: a command may have made the link,
+    and so have chosen any program.
+    """
+    found = shutil.which(name, path=clean_search_path(path))
+    return None if found is None or leads_through(found, outside) else found
 
 
 # The supervisor runs outside the sandbox, so a command must not be able to change its code: it is read once, at import,

@@ -10,11 +10,12 @@ empty folders are there as long as the command runs, so that it makes no reposit
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -349,7 +350,15 @@ def _drop_inner(paths: Iterable[str]) -> tuple[str, ...]:
 
 def leads_through(path: str, folders: Iterable[str]) -> bool:
     """Whether a path leads through one of these folders, which are real paths, or through a link in one of them."""
-    roots = tuple(folders)
+    roots = frozenset(folders)
+    try:
+        return any(step in roots for step in list_steps(path))
+    except OSError:
+        return True
+
+
+def list_steps(path: str) -> Iterator[str]:
+    """List the real paths that a path leads through, also by links; `OSError` where it leads in a circle."""
     here, names, links = os.sep, deque(path.split(os.sep)), 0
     while names:
         name = names.popleft()
@@ -364,9 +373,9 @@ def leads_through(path: str, folders: Iterable[str]) -> bool:
             here = os.sep if os.path.isabs(target) else here
         elif name != os.curdir:
             here = step
-        if links > _MAX_LINKS or any(here == root or is_beneath(root, here) for root in roots):
-            return True
-    return False
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        yield here
 
 
 def _contains_any(folder: str, paths: Iterable[str]) -> bool:

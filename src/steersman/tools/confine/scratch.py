@@ -5,15 +5,17 @@ The owner holds a file lock in it, which ends with the process: the next program
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
-import shutil
 import stat
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from steersman.tools.confine.enforcement import give_rights, open_in_place
+from steersman.tools.confine.syscalls import FOLDER
 
 _PREFIX = "steersman-"
 _LOCK = "lock"
@@ -81,24 +83,71 @@ def _is_unmoved(path: str) -> bool:
 
 
 def delete_tree(path: str) -> None:
-    """Delete a folder with all that is in it, also folders whose owner may not read or change them."""
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.isdir(path) and not os.path.islink(path):
-        waiting = [path]
-        for folder in waiting:
+    """Delete a folder with all that is in it, also folders whose owner may not read or change them.
+
+    A command can nest folders deeper than a path or a recursion reaches. So each folder is moved into the topmost one
+    before it is emptied: two open folders at a time are enough, and no path.
+    """
+    try:
+        top = _open_wholly(open_in_place(path))
+    except OSError:
+        return  # deleted already, replaced by a link, no folder, or of another user
+    try:
+        moved = itertools.count()
+        prefix = os.urandom(8).hex()
+        waiting = _empty(top)
+        while waiting:
+            name = waiting.pop()
             try:
-                place = open_in_place(folder)
+                waiting += _empty_into(top, name, lambda: f"{prefix}-{next(moved)}")
             except OSError:
-                continue  # deleted meanwhile, or replaced by a link
-            try:
-                give_rights(place, 0o700)
-                with os.scandir(folder) as entries:
-                    waiting += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-            except OSError:
-                continue  # of another user
-            finally:
-                os.close(place)
-        shutil.rmtree(path, ignore_errors=True)
+                continue  # of another user, or another file system
+    finally:
+        os.close(top)
+    with contextlib.suppress(OSError):  # something of another user is left in it
+        os.rmdir(path)
+
+
+def _empty_into(top: int, name: str, make_name: Callable[[], str]) -> list[str]:
+    """Delete a folder in the topmost one, and move the folders in it there; return their new names."""
+    folder = _open_inside(top, name)
+    found: list[str] = []
+    try:
+        for inner in _empty(folder):
+            with contextlib.suppress(OSError):
+                os.close(_open_inside(folder, inner))  # only who may write to a folder may move it
+                new = make_name()
+                os.rename(inner, new, src_dir_fd=folder, dst_dir_fd=top)
+                found.append(new)
+    finally:
+        os.close(folder)
+    with contextlib.suppress(OSError):
+        os.rmdir(name, dir_fd=top)
+    return found
+
+
+def _empty(folder: int) -> list[str]:
+    """Delete the files of an open folder; return the names of the folders in it."""
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        if not is_folder:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=folder)
+    return [name for name, is_folder in found if is_folder]
+
+
+def _open_inside(folder: int, name: str) -> int:
+    return _open_wholly(os.open(name, FOLDER, dir_fd=folder))
+
+
+def _open_wholly(place: int) -> int:
+    """Open a folder to read and change it, and give its owner the right to; close the file descriptor of its place."""
+    try:
+        give_rights(place, 0o700)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    finally:
+        os.close(place)
 
 
 def _delete(base: str) -> None:
@@ -111,7 +160,7 @@ def _delete(base: str) -> None:
         return  # already deleted
     for name in names:
         delete_tree(os.path.join(base, name))
-    shutil.rmtree(base, ignore_errors=True)
+    delete_tree(base)
 
 
 def list_live_folders(name: str) -> Iterator[str]:

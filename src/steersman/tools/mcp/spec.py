@@ -72,14 +72,17 @@ class StdioServer:
         return tuple(self.env.values())
 
     def list_places(self) -> list[str]:
-        """List what it may run code from: its folder, and the files and folders that its command and `env` name."""
+        """List what it may run code from: its folder, those of PATH, and what its command and `env` name."""
+        from steersman.tools.confine.launch import clean_search_path  # only where a server is started
+
+        programs = clean_search_path(os.environ.get("PATH", "")).split(os.pathsep)
         folder = os.path.abspath("." if self.cwd is None else self.cwd)
         words = [self.command, *self.args]
         words += [word.partition("=")[2] for word in self.args]
         words += [path for word in self.args for path in _PATH_INSIDE.findall(word)]
         words += [part for value in self.env.values() for part in value.split(os.pathsep)]
         named = [os.path.join(folder, word) for word in words if word]
-        return [folder, *(path for path in named if os.path.exists(path))]
+        return [folder, *programs, *(path for path in named if os.path.exists(path))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
