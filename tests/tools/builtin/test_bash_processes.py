@@ -36,6 +36,7 @@ HYDRA = r"""
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,6 +52,7 @@ int main(void) {
     signal(SIGTERM, SIG_IGN);
     signal(SIGCHLD, SIG_IGN);
     for (int number = 0; number < 3; number++) close(number);
+    if (NESTS) prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     while ((time = now()) < end) {
         beats[me] = time;
         chance = chance * 1103515245 + 12345 + time;
@@ -197,13 +199,15 @@ async def test_after_its_time_nothing_is_left(make_bash: MakeBash, name: str) ->
 
 
 @pytest.mark.soak  # it uses up the processes of the machine for a moment, which fails tests beside it
-@pytest.mark.parametrize("kind", ["off", "landlock"])
+@pytest.mark.parametrize(("kind", "nests"), [("off", 0), ("landlock", 0), ("landlock", 1)])
 @pytest.mark.parametrize("sleeps", [1000, 0.5], ids=["after its time", "in the background"])
-async def test_no_process_forks_faster_than_it_is_ended(tmp_path: Path, kind: Sandbox, sleeps: float) -> None:
+async def test_no_process_forks_faster_than_it_is_ended(
+    tmp_path: Path, kind: Sandbox, sleeps: float, nests: int
+) -> None:
     """Nor do its zombies hold up the supervisor, which would be given up, and the process would live on."""
     if confinement(kind).kind == "none":
         pytest.skip(confinement(kind).reason)
-    (tmp_path / "hydra.c").write_text(HYDRA)
+    (tmp_path / "hydra.c").write_text(f"#define NESTS {nests}\n{HYDRA}")
     bash = bash_tool(tmp_path, sandbox=kind)
     if (await run(bash, "cc -DHEADS=6 -static -O2 -w -o hydra hydra.c")).is_error:
         pytest.skip("there is no compiler, or one for another processor")
@@ -318,6 +322,23 @@ async def test_a_command_that_kills_its_supervisor_ends_with_it(tmp_path: Path) 
     output = await run(bash, "setsid sleep 1000 & kill -9 $PPID; sleep 1001")
     told = "The supervisor of the command was killed before it could report, and the command with it."
     assert (output.content, output.is_error) == (told, True)
+    assert await gone(mark) == NOTHING_LEFT
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+async def test_what_is_in_a_sandbox_ends_with_its_first_process(tmp_path: Path, kind: Sandbox) -> None:
+    """Also what has no mark and no parent, where the supervisor can no longer look after it."""
+    if confinement(kind).kind == "none" or (kind == "landlock" and not confinement(kind).own_processes):
+        pytest.skip(confinement(kind).reason)
+    mark = new_mark()
+    command = f"env -i setsid -f sleep 1000.{mark}; touch ready; sleep 1001"
+    work = asyncio.create_task(run(bash_tool(tmp_path, sandbox=kind), command))
+    await until((tmp_path / "ready").exists)
+    assert marked(mark)
+    children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]  # noqa: ASYNC240
+    [supervisor] = [pid for pid in children if b"restore_guards" in Path(f"/proc/{pid}/cmdline").read_bytes()]  # noqa: ASYNC240
+    os.kill(supervisor, signal.SIGKILL)
+    assert "The supervisor of the command was killed" in text(await work)
     assert await gone(mark) == NOTHING_LEFT
 
 

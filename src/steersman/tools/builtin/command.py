@@ -18,11 +18,8 @@ from typing import Any
 from steersman.tools.builtin.encoding import skip_partial_character
 from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.enforcement import open_in_place
-from steersman.tools.confine.launch import KILL, TERMINATE, RunningSupervisor, launch, parse_report
+from steersman.tools.confine.launch import KILL, MARK, TERMINATE, RunningSupervisor, launch, parse_report
 from steersman.types.errors import ToolError
-
-MARK = "STEERSMAN_CALL"
-"""The environment variable that marks the processes of a call, to find them when the supervisor is gone."""
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _RECENT = 4_000

@@ -14,12 +14,13 @@ import struct
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 SECCOMP_FD = 200  # above what this program has open, so that nothing of ours is replaced
 
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
-_NEWNS, _NEWIPC, _NEWUSER, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x40000000
+_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
 _AT_EMPTY_PATH, _AT_RECURSIVE, _RDONLY = 0x1000, 0x8000, 1
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
@@ -47,11 +48,14 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def build_sandbox(plan: dict[str, Any]) -> None:
+def build_sandbox(plan: dict[str, Any], separate: Callable[[Callable[[], None]], None]) -> None:
     """Confine this process for good as the plan says; `OSError` when a part of it is not possible."""
     keep: int | None = plan["capabilities"]
-    if plan["view"] is not None and _enter_namespaces(plan["view"]):
-        keep = 0  # in a user namespace, capabilities were only needed to build it
+    if plan["view"] is not None:
+        if _enter_namespaces(plan["view"]):
+            keep = 0  # in a user namespace, capabilities were only needed to build it
+        if plan["view"]["own_processes"]:
+            separate(lambda: _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _RDONLY))
     if keep is not None:
         _drop_capabilities(keep)
     if plan["landlock"] is not None:
@@ -66,7 +70,7 @@ def build_sandbox(plan: dict[str, Any]) -> None:
 
 def _enter_namespaces(view: dict[str, Any]) -> bool:
     """Enter namespaces where the file system is mostly read-only; return whether a user namespace was needed."""
-    flags = _NEWNS | _NEWIPC | (_NEWNET if view["own_network"] else 0)
+    flags = _NEWNS | _NEWIPC | (_NEWNET if view["own_network"] else 0) | (_NEWPID if view["own_processes"] else 0)
     uid, gid = os.geteuid(), os.getegid()
     new_user = uid != 0 or libc.unshare(flags) != 0
     if new_user:
@@ -139,9 +143,8 @@ def _drop_capabilities(keep: int) -> None:
     """Drop all capabilities but those in `keep`, and set no_new_privs so that none comes back."""
     for number in range(64):
         if not keep >> number & 1:
-            libc.prctl(
-                _CAPBSET_DROP, ctypes.c_ulong(number), *_make_zeros(3)
-            )  # where this fails, we do not have it either
+            # Where this fails, we do not have it either.
+            libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), *_make_zeros(3))
     libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *_make_zeros(3))
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     current = ctypes.create_string_buffer(24)
@@ -266,7 +269,6 @@ def _hold(path: str) -> int | None:
 
 
 def _make_held(path: str) -> int:
-    """Make the folder of a held name, or open that of another command."""
     parent, name = open_in_place(os.path.dirname(path)), os.path.basename(path)
     try:
         if not os.path.lexists(path):

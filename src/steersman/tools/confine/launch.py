@@ -28,6 +28,8 @@ ALLOWED = frozenset(
     )
 )  # fmt: skip
 _ALLOWED_PREFIX = "LC_"
+MARK = "STEERSMAN_CALL"
+"""The environment variable that marks the processes of a call, to find them when the supervisor is gone."""
 
 
 def build_child_environment(
@@ -132,7 +134,7 @@ def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
             stderr=subprocess.STDOUT,
             pass_fds=(orders, report),
             cwd="/",
-            env=build_supervisor_environment(plan["in_place"]),
+            env=build_supervisor_environment(plan["in_place"]) | _find_mark(plan["env"]),
             start_new_session=True,
         )
     except OSError as error:
@@ -150,6 +152,11 @@ def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
     except BrokenPipeError:
         pass  # it died at once, so there will be no report
     return launched
+
+
+def _find_mark(environment: Mapping[str, str]) -> dict[str, str]:
+    """Find the mark of a call: the processes between the supervisor and the command have it as well."""
+    return {MARK: environment[MARK]} if MARK in environment else {}
 
 
 def build_supervisor_environment(writable: Iterable[str]) -> dict[str, str]:

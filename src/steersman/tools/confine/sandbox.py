@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from steersman.tools.confine import seccomp
@@ -76,6 +76,7 @@ _NEW_GIT = (
 _OPEN_GIT = "git repositories, .steersman, .mcp.json and the Python we run from can be written in the workspace"
 _ATTRIBUTES = "permissions, owners and times of files outside can be changed where the user may do that"
 _SIGNALS = "processes of the same user outside can be signalled"
+_SURVIVING = "a command whose processes fork faster than they can be found may leave some running, and then says so"
 _LISTED = "names and command lines of other processes can be seen"
 _SIDE_BY_SIDE = (
     "commands that run at the same time in one workspace, or in workspaces inside each other, may reach files outside: "
@@ -97,6 +98,7 @@ class Confinement:
     not_covered: tuple[str, ...] = ()
     namespaces: bool = False
     abi: int = 0
+    own_processes: bool = False
 
     @property
     def holds_names(self) -> bool:
@@ -123,6 +125,7 @@ class Confinement:
     def _plan_landlock(self, where: SandboxPaths, *, allow_network: bool) -> dict[str, Any]:
         view = {
             "own_network": not allow_network,
+            "own_processes": self.own_processes,
             "writable": list(where.writable),
             "pinned": list(where.protected.pinned),
             "held": list(where.protected.held),
@@ -130,6 +133,7 @@ class Confinement:
         families = _INTERNET if allow_network or self.namespaces else ()
         return {
             "view": view if self.namespaces else None,
+            "wrapped": self.namespaces and self.own_processes,
             "held": list(where.protected.held) if self.namespaces else [],
             "capabilities": _FILE_CAPABILITIES,
             "landlock": build_landlock_rules(where, self.abi, own_memory=self.namespaces),
@@ -183,7 +187,7 @@ def confinement(sandbox: Sandbox = "auto") -> Confinement:
         before = [each.reason for each in found[: found.index(working[0])]]
         first = working[0]
         reason = " ".join([*before, first.reason])
-        return Confinement(first.kind, reason, first.covers, first.not_covered, first.namespaces, first.abi)
+        return replace(first, reason=reason)
     advice = (
         "Install bubblewrap (for example `apt install bubblewrap`), or, if a command may do whatever its user can, "
         "switch the sandbox off with sandbox='off'."
@@ -217,16 +221,28 @@ def _probe_landlock() -> Confinement:
         return Confinement("none", f"The Landlock of this kernel is too old (version {version}, needs 3: Linux 6.2).")
     if not seccomp.is_supported():
         return Confinement("none", "There is no seccomp filter for this processor yet.")
-    scoped = version >= LANDLOCK_SIGNALS_ABI
-    more = (_PROCESSES,) if scoped else ()
-    less = (() if scoped else (_SIGNALS,)) + (_LISTED, _LIMITS)
-    whole = Confinement(
+    separate = Confinement(
         "landlock",
         f"Landlock (version {version}) with seccomp and namespaces works.",
+        (_FILES, _NETWORK, _UNIX, _SETUID, _PROCESSES, _PRIVILEGES, _GIT),
+        (_NEW_GIT, _LIMITS),
+        namespaces=True,
+        abi=version,
+        own_processes=True,
+    )
+    trouble = _try_sandbox(separate)
+    if not trouble:
+        return separate
+    scoped = version >= LANDLOCK_SIGNALS_ABI
+    more = (_PROCESSES,) if scoped else ()
+    less = (() if scoped else (_SIGNALS,)) + (_LISTED, _SURVIVING, _LIMITS)
+    whole = Confinement(
+        "landlock",
+        f"Landlock (version {version}) with seccomp and namespaces works; one of processes does not ({trouble}).",
         (_FILES, _NETWORK, _UNIX, _SETUID, *more, _PRIVILEGES, _GIT),
         (_NEW_GIT, *less),
-        True,
-        version,
+        namespaces=True,
+        abi=version,
     )
     trouble = _try_sandbox(whole)
     if not trouble:
@@ -236,8 +252,7 @@ def _probe_landlock() -> Confinement:
         f"Landlock (version {version}) with seccomp works; namespaces do not ({trouble}).",
         (_FILES, _NO_SOCKETS, _UNIX, _SETUID, *more, _PRIVILEGES),
         (_OPEN_GIT, _ATTRIBUTES, *less),
-        False,
-        version,
+        abi=version,
     )
     trouble = _try_sandbox(part)
     return Confinement("none", f"Landlock is there and does not work: {trouble}.") if trouble else part

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _KILL = b"k"  # any other order means SIGTERM
 _SIGKILL, _SIGTERM, _SIGCHLD, _SIGCONT, _SIG_SETMASK = 9, 15, 17, 18, 2
 _SIG_IGN = ctypes.c_void_p(1)
-_SET_CHILD_SUBREAPER = 36
+_SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
+_MOST_FILES = 1 << 20
+_ENDED = 1 << 16  # added to a wait status, which is 0 after success
 # Seconds for the processes that outlive the command: to end by themselves, after SIGTERM, and after SIGKILL.
 _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
 _RUSH = 0.1  # seconds to reap or to kill without a look at anything else: there may be no end of it
@@ -32,7 +34,8 @@ _UNNAMED = "a process that forks without end"
 Process = tuple[int, int, str, str]
 if TYPE_CHECKING:
     Hold = Callable[[Any], Any]
-    Build = Callable[[dict[str, Any]], None]
+    Separate = Callable[[Callable[[], None]], None]
+    Build = Callable[[dict[str, Any], Separate], None]
     Settle = Callable[[Any, Any], list[Any]]
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,7 +75,7 @@ def _exec_command(plan: dict[str, Any], build: Build, writer: int) -> NoReturn:
     step = "put up the sandbox"
     try:
         os.setsid()  # a session and process group of its own, without a terminal
-        build(plan)
+        build(plan, _separate)
         step = f"enter {plan['cwd']!r}"
         os.chdir(plan["cwd"])
         step = f"start {plan['argv'][0]!r}"
@@ -80,6 +83,57 @@ def _exec_command(plan: dict[str, Any], build: Build, writer: int) -> NoReturn:
     except BaseException as error:  # noqa: BLE001  # a forked child must not go back into its parent's code, whatever happens
         os.write(writer, f"could not {step}: {error}".encode("utf-8", "replace"))
     os._exit(127)
+
+
+def _separate(prepare: Callable[[], None]) -> None:
+    """Go on as a child of the first process in a new namespace of processes, which `prepare` is called in.
+
+    With the first one the kernel ends all of them, also those that fork faster than they can be found. The process
+    that calls this stays outside, to end as the command does. It and the first one are not confined.
+    """
+    told, tells = os.pipe()
+    first = os.fork()
+    if first:
+        _close_all_but(told)
+        _end_like(int.from_bytes(os.read(told, 4), "little") or os.waitpid(first, 0)[1])
+    os.close(told)
+    prepare()
+    main = os.fork()
+    if main:
+        _close_all_but(tells)
+        _reap_all(main, tells)
+    os.close(tells)
+    os.setsid()
+
+
+def _close_all_but(kept: int) -> None:
+    """Close the pipes of the supervisor and of the command, whose ends others wait for."""
+    for number in (1, 2):
+        os.dup2(0, number)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, _MOST_FILES)
+
+
+def _reap_all(main: int, tells: int) -> NoReturn:
+    """Reap what ends in the namespace until nothing is left; tell how the command ended."""
+    try:
+        while True:
+            pid, status = os.wait()
+            if pid == main:
+                os.write(tells, (status + _ENDED).to_bytes(4, "little"))
+                os.close(tells)
+    finally:
+        os._exit(0)
+
+
+def _end_like(status: int) -> NoReturn:
+    """Exit as another process did, which may have been killed by a signal."""
+    try:
+        if number := status & 0x7F:
+            libc.prctl(_SET_DUMPABLE, *[ctypes.c_ulong(0)] * 4)  # one core dump is enough
+            os.kill(os.getpid(), number)
+    finally:
+        os._exit(status >> 8 & 0xFF)
 
 
 def _reset_signals() -> None:
