@@ -33,7 +33,7 @@ fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## measure what the loop, and an answer over HTTP, cost against their floors
+bench: $(READY) ## measure what the loop, telemetry, and an answer over HTTP, cost against their floors
 	@$(BIN)/python -m bench
 
 watch: $(READY) ## measure two servers on one store, with POSTGRES="host=..." on a database as well

@@ -66,6 +66,7 @@ def build_pages() -> dict[str, str]:
         "stores.md": _write_names("Stores of sessions", "steersman.session"),
         "servers.md": _write_names("Strict servers for tests", "steersman.testing.servers"),
         "durable.md": _write_names("Runs that outlive a machine", "steersman.durable"),
+        "telemetry.md": _write_names("OpenTelemetry", "steersman.telemetry"),
         "command.md": _write_command(),
         "settings.md": _write_settings(),
         "modules.md": _write_modules(),

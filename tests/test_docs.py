@@ -46,6 +46,7 @@ PUBLIC = {
     "steersman.server",
     "steersman.session",
     "steersman.team",
+    "steersman.telemetry",
     "steersman.testing",
     "steersman.testing.servers",
     "steersman.tools",

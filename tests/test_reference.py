@@ -16,6 +16,7 @@ import steersman.policy
 import steersman.provider
 import steersman.session
 import steersman.team
+import steersman.telemetry
 import steersman.testing
 import steersman.testing.servers
 import steersman.tools
@@ -43,6 +44,7 @@ def test_the_pages_are_those_that_the_code_gives() -> None:
         steersman.session,
         steersman.durable,
         steersman.team,
+        steersman.telemetry,
         steersman.testing,
         steersman.testing.servers,
         steersman.tools,

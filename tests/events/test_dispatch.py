@@ -8,7 +8,8 @@ import pytest
 
 from steersman import Agent, AgentEvent
 from steersman.events.dispatch import Dispatcher
-from steersman.testing import EventCollector, ScriptedModel, answer
+from steersman.loop.run import witness
+from steersman.testing import EventCollector, ScriptedModel, answer, call
 from steersman.types.events import CustomEvent
 
 
@@ -177,3 +178,35 @@ async def test_a_subscriber_stays_for_later_runs_until_it_leaves() -> None:
     agent.unsubscribe(subscription)
     await agent.run("three")
     assert [event.type for event in heard].count("agent_end") == 2
+
+
+async def test_a_subscriber_without_deltas_gets_every_other_event_and_costs_no_delta() -> None:
+    whole: list[str] = []
+    every: list[str] = []
+    agent = Agent(ScriptedModel(answer("One two three.", deltas=5)).model)
+    agent.subscribe(lambda event: whole.append(event.type), deltas=False)
+    other = agent.subscribe(lambda event: every.append(event.type))
+    await agent.run("Go.")
+    assert every.count("message_update") >= 5
+    assert whole == [kind for kind in every if kind != "message_update"]
+    assert len(agent.dispatcher.delta_callbacks) == 1
+    agent.unsubscribe(other)
+    assert (len(agent.dispatcher.callbacks), agent.dispatcher.delta_callbacks) == (1, ())
+
+
+async def test_the_events_of_a_sub_agent_are_forwarded_only_where_deltas_are_wanted() -> None:
+    def make_agent() -> Agent:
+        helper = Agent(ScriptedModel("Found.").model)
+        script = ScriptedModel(answer(call("helper", prompt="Look.")), "Done.")
+        return Agent(script.model, tools=[helper.as_tool("helper", "Helps.")])
+
+    counts: list[int] = []
+    for deltas in (False, True):
+        updates: list[str] = []
+        agent = make_agent()
+        agent.subscribe(lambda event, to=updates: to.append(event.type), deltas=deltas)
+        token = witness.set(None)  # the judge of all tests wants every event
+        await agent.run("Go.")
+        witness.reset(token)
+        counts.append(updates.count("tool_execution_update"))
+    assert counts[0] == 0 < counts[1]

@@ -102,12 +102,13 @@ class AgentControls:
 
     # Watching
 
-    def subscribe(self, callback: Subscriber, *, answers: bool = False) -> SubscriptionId:
+    def subscribe(self, callback: Subscriber, *, answers: bool = False, deltas: bool = True) -> SubscriptionId:
         """Call `callback` with every event of every run from now on.
 
         `answers=True` says that tool calls that need approval get an answer by `approve` and `deny`: they wait for it.
+        `deltas=False` leaves out `message_update` and the events of sub-agents, which come by the thousand.
         """
-        return self.dispatcher.subscribe(callback, answers=answers)
+        return self.dispatcher.subscribe(callback, answers=answers, deltas=deltas)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Remove a subscriber."""

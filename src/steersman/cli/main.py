@@ -9,6 +9,7 @@ import atexit
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import IO, Any, cast
 
 from steersman.cli.arguments import Options, parse
@@ -76,8 +77,17 @@ def _parse_and_run(words: Sequence[str]) -> int:
 
     from steersman.cli.terminal.stderr import capture_logs
 
-    with capture_logs(verbose=options.verbose, server=options.command in ("serve", "worker")):
+    with capture_logs(verbose=options.verbose, server=options.command in ("serve", "worker")), _export_runs():
         return asyncio.run(_dispatch(options))
+
+
+def _export_runs() -> AbstractContextManager[None]:
+    """Exports runs to OpenTelemetry; without a variable for it nothing is imported."""
+    if not any(name.startswith("OTEL_") for name in os.environ):
+        return nullcontext()
+    from steersman.cli.setup.export import export_runs
+
+    return export_runs()
 
 
 async def _dispatch(options: Options) -> int:

@@ -15,6 +15,7 @@ from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
+from steersman.loop.watching import watch_requests
 from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
@@ -184,7 +185,7 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
     """
 
     def build(model: Model) -> StreamFn:
-        plain = _add_key(own or find_stream_fn(model), config, model, secrets)
+        plain = _add_key(watch_requests(own or find_stream_fn(model)), config, model, secrets)
         keys = config.get_api_key or (model.api_key if callable(model.api_key) else None)
         if config.retry_strategy is None and keys is None:
             return _normalize(plain)

@@ -183,6 +183,11 @@ class Run:
         """Whether there is a reader or a subscriber; without one, events are counted and not built."""
         return not self.channel.detached or bool(self.dispatcher.callbacks) or self.witness is not None
 
+    @property
+    def has_followers(self) -> bool:
+        """Whether there is a reader, or a subscriber that wants every delta; they get the events of sub-agents too."""
+        return not self.channel.detached or bool(self.dispatcher.delta_callbacks) or self.witness is not None
+
     def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
         if self.ending.phase >= _ENDED:
@@ -221,7 +226,7 @@ class Run:
             shown.append(delta)
             number = self.seq
             self.seq = number + 1
-            if dispatcher.callbacks or not channel.detached or witness is not None:
+            if dispatcher.delta_callbacks or not channel.detached or witness is not None:
                 update = MessageUpdate(loop_id, number, clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
                 force_setattr(update, "_partial", (partial, len(shown)))
                 if witness is not None:
@@ -327,8 +332,7 @@ class Run:
 
     def redact_info(self, error: ErrorInfo) -> ErrorInfo:
         """What is known of a failure, without the keys this run has used."""
-        body = None if error.body is None else self.redact(error.body)
-        return replace(error, message=self.redact(error.message), body=body)
+        return replace(error, message=self.redact(error.message), body=error.body and self.redact(error.body))
 
     def log_problem(self, text: str) -> None:
         """Log a problem that changes nothing in the run any more."""

@@ -51,7 +51,7 @@ def wrap_event(name: str, event: AgentEvent) -> dict[str, Any]:
 async def run_sub_agent(child: Host, ctx: ToolContext, prompts: Sequence[AgentMessage], name: str) -> RunResult[Any]:
     """Run an agent on behalf of a tool call; the subscribers of its run get the events as updates of the call."""
     with enter_sub_agent(ctx) as inherited:
-        if inherited.parent is None or inherited.parent.has_listeners:
+        if inherited.parent is None or inherited.parent.has_followers:
             child.dispatcher.subscribe(lambda event: ctx.update(wrap_event(name, event)))
         return await start_run(child, Start(prompts, Initial(), inherited=inherited, silent=True))
 

@@ -7,11 +7,12 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import Final
+from typing import Final, TypeAlias
 
 from aiohttp import web
 
@@ -67,12 +68,16 @@ _CORS_HEADERS = {
 _PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "GET, POST, DELETE",
     "Access-Control-Allow-Headers": (
-        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version"
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Mcp-Session-Id, Mcp-Protocol-Version, "
+        "Traceparent, Tracestate"
     ),
     "Access-Control-Max-Age": "600",
 }
 
 _log = logging.getLogger("steersman.server")
+
+EnterRequest: TypeAlias = Callable[[Mapping[str, str]], AbstractContextManager[object]]
+"""Gives a context manager that is entered with the headers of a request, while it is responded to."""
 
 
 class Server:
@@ -81,7 +86,8 @@ class Server:
     `agents` is an agent, a function that makes one, or a dict of these by name. Sessions are kept in `store`, in memory
     by default; of each that runs, about `ring_bytes` of recent events are in memory, for watchers that come back.
     Without `authenticate`, a function from the request to the name of its user or `None`, there is one user, who has
-    the `token`. With a `supervisor`, such as a `steersman.durable.Client`, sessions are run by workers.
+    the `token`. With a `supervisor`, such as a `steersman.durable.Client`, sessions are run by workers. `enter_request`
+    is entered around each request of a user, such as `steersman.telemetry.continue_trace`.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class Server:
         models: Collection[str] = (),
         approval_timeout: float | None = None,
         supervisor: Supervisor | None = None,
+        enter_request: EnterRequest | None = None,
         max_body: int = MAX_BODY,
         max_watchers: int = 10_000,
         ring_bytes: int = RING_BYTES,
@@ -118,6 +125,7 @@ class Server:
         )
         self.access = Access(self.token, authenticate=authenticate, hosts=hosts, origins=origins)
         self.connections = Connections(most=max_connections, request_seconds=request_seconds)
+        self._enter_request = enter_request or nullcontext
         self._about = About(self.sessions, self.connections, clock)
         self.app = self._build_app(Api(self.sessions, max_watchers=max_watchers), max_body)
         self.app[BODY_TIME] = body_seconds
@@ -183,7 +191,8 @@ class Server:
             return web.Response(status=204, headers=_PREFLIGHT_HEADERS)
         if not self._is_open(request):
             current_user.set(await self.access.find_user(request, by_query=mcp_route.is_local(request)))
-        return await handler(request)
+        with self._enter_request(request.headers):
+            return await handler(request)
 
     def _is_open(self, request: web.Request) -> bool:
         """Whether the request needs no user. By its route and not its path, since the application may be mounted."""
@@ -239,6 +248,7 @@ async def serve(
     authenticate: Authenticate | None = None,
     approval_timeout: float | None = None,
     supervisor: Supervisor | None = None,
+    enter_request: EnterRequest | None = None,
     max_connections: int | None = None,
     grace: float = GRACE,
     started: Callable[[Server, str], object] | None = None,
@@ -258,6 +268,7 @@ async def serve(
         hosts=hosts,
         approval_timeout=approval_timeout,
         supervisor=supervisor,
+        enter_request=enter_request,
         max_connections=max_connections,
     )
     stop, hurry = asyncio.Event(), asyncio.Event()

@@ -15,6 +15,7 @@ from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
 from steersman.cli.serving.folder import add_approval_timeout, open_folder_store, open_stderr, start_served_agent
 from steersman.cli.serving.worker import add_temporal
+from steersman.cli.setup.export import find_request_context
 from steersman.cli.setup.settings import find_state_folder, get_current_folder, make_private_folder
 from steersman.server.server import Server, find_store, serve
 from steersman.server.supervised import Supervisor
@@ -69,6 +70,7 @@ async def _serve(
             token=load_token(find_state_folder() / "server-token"),
             approval_timeout=arguments.approval_timeout,
             supervisor=supervisor,
+            enter_request=find_request_context(),
             started=_show_url,
         )
     except OSError as error:

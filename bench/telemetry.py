@@ -1,0 +1,121 @@
+"""What telemetry costs: each event of a run that is traced, each delta of it, and a run beside it that is not.
+
+Spans go through OpenTelemetry's batch processor to an exporter that drops them. Times are CPU times of the process,
+medians of interleaved rounds. Exits with 1 when a goal is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import sys
+from collections.abc import Sequence
+
+from bench.loop import delta_job, run_job, tool_job
+from bench.measure import Pair, Row, medians, say, show
+from bench.work import Job, done, steersman
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from steersman import Agent
+from steersman.telemetry import instrument, uninstrument
+
+MICRO = 1e6
+MOST_MICROSECONDS = 20
+
+
+class Nowhere(SpanExporter):
+    """An exporter that drops all spans."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Drop them."""
+        return SpanExportResult.SUCCESS
+
+
+class Traced:
+    """Jobs with telemetry for every agent, and without."""
+
+    def __init__(self) -> None:
+        self.tracer_provider = TracerProvider(shutdown_on_exit=False)
+        self.tracer_provider.add_span_processor(BatchSpanProcessor(Nowhere()))
+        self.meter_provider = MeterProvider([InMemoryMetricReader()], shutdown_on_exit=False)
+
+    def measure(self, job: Job) -> float:
+        """The CPU seconds of a job whose runs are traced."""
+        instrument("all", self.tracer_provider, self.meter_provider)
+        try:
+            return done(steersman, job).seconds
+        finally:
+            uninstrument("all")
+
+    def measure_beside(self, job: Job) -> float:
+        """The CPU seconds of a job that is not traced, while another agent is."""
+        other = Agent("scripted:echo")
+        instrument(other, self.tracer_provider, self.meter_provider)
+        try:
+            return done(steersman, job).seconds
+        finally:
+            uninstrument(other)
+
+    def close(self) -> None:
+        """End its threads."""
+        self.tracer_provider.shutdown()
+        self.meter_provider.shutdown()
+
+
+def measure_plain(job: Job) -> float:
+    """The CPU seconds of a job without telemetry."""
+    return done(steersman, job).seconds
+
+
+def count_events(job: Job) -> int:
+    """How many events a job has, without deltas."""
+    told = asyncio.run(steersman(job)).events
+    return len([kind for kind in told if kind != "message_update"])
+
+
+def compare(traced: Traced, rounds: int) -> list[Row]:
+    """The rows of the table."""
+    turns, deltas, runs = 100, 4_000, 100
+    say("  events of a traced run")
+    tools = tool_job("nobody")(turns)
+    on, off = medians(Pair(lambda: traced.measure(tools), lambda: measure_plain(tools)), rounds)
+    events = count_events(tool_job("subscriber")(turns))
+    cost, usual = (on - off) / events * MICRO, off / events * MICRO
+    say("  deltas of a traced run")
+    words = delta_job("nobody")(deltas)
+    on_delta, off_delta = medians(Pair(lambda: traced.measure(words), lambda: measure_plain(words)), rounds)
+    say("  runs beside a traced one")
+    prompts = run_job("nobody")(runs)
+    beside, alone = medians(Pair(lambda: traced.measure_beside(prompts), lambda: measure_plain(prompts)), rounds)
+    return [
+        Row("event of a traced run, more than without", "us", cost, usual, MOST_MICROSECONDS, absolute=True),
+        Row("turn with a tool call, traced", "us", on / turns * MICRO, off / turns * MICRO),
+        Row("delta of a traced run", "us", on_delta / deltas * MICRO, off_delta / deltas * MICRO, 1.5),
+        Row("run that is not traced, beside one that is", "us", beside / runs * MICRO, alone / runs * MICRO, 1.1),
+    ]
+
+
+def main() -> int:
+    """Measure, print, judge."""
+    parser = argparse.ArgumentParser(description="What telemetry costs, against the same runs without it.")
+    parser.add_argument("--quick", action="store_true", help="less of everything, for a first look")
+    rounds = 5 if parser.parse_args().quick else 21
+    say("Measuring ...")
+    traced = Traced()
+    try:
+        rows = compare(traced, rounds)
+    finally:
+        traced.close()
+    print(f"Python {platform.python_version()}, {platform.machine()}, medians of {rounds} rounds of CPU time\n")
+    show(rows)
+    missed = [row.name for row in rows if row.missed]
+    print(f"\nMissed: {'; '.join(missed)}." if missed else "\nEvery goal is reached.")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What spans and metrics are recorded with: a tracer, the instruments, and whether text is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+from opentelemetry.metrics import Histogram, Meter, MeterProvider, get_meter
+from opentelemetry.trace import Tracer, TracerProvider, get_tracer
+from opentelemetry.util.types import AttributeValue
+
+from steersman.telemetry import names
+from steersman.types.usage import Usage
+
+SCOPE = "steersman"
+# The boundaries that the conventions advise.
+_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+
+Attributes = dict[str, AttributeValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """How the runs of one instrumentation are recorded."""
+
+    tracer: Tracer
+    duration: Histogram
+    tokens: Histogram
+    first_chunk: Histogram
+    name: str
+    content: bool
+
+    def record_duration(self, began: float, attributes: Mapping[str, AttributeValue]) -> None:
+        """Record how long an operation took, that began at this time of `perf_counter`."""
+        self.duration.record(perf_counter() - began, attributes)
+
+    def record_usage(self, usage: Usage, attributes: Attributes) -> None:
+        """Record the tokens of one request; those that the provider did not report are not recorded."""
+        for kind, count in (("input", count_input(usage)), ("output", usage.output)):
+            if count is not None:
+                self.tokens.record(count, {**attributes, names.TOKEN_TYPE: kind})
+
+
+def make_recording(
+    tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, name: str, content: bool
+) -> Recording:
+    """The tracer and instruments of these providers, or of the global ones."""
+    meter: Meter = get_meter(SCOPE, meter_provider=meter_provider)
+    return Recording(
+        tracer=get_tracer(SCOPE, tracer_provider=tracer_provider),
+        duration=meter.create_histogram(
+            names.OPERATION_DURATION,
+            unit="s",
+            description="GenAI operation duration.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        ),
+        tokens=meter.create_histogram(
+            names.TOKEN_USAGE,
+            unit="{token}",
+            description="Number of input and output tokens used.",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        ),
+        first_chunk=meter.create_histogram(
+            names.TIME_TO_FIRST_CHUNK,
+            unit="s",
+            description="Time to receive the first chunk.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        ),
+        name=name,
+        content=content,
+    )
+
+
+def count_input(usage: Usage) -> int | None:
+    """The input tokens as the conventions count them: with those that a cache was read for or written with."""
+    if usage.input is None and usage.cache_read is None and usage.cache_write is None:
+        return None
+    return (usage.input or 0) + (usage.cache_read or 0) + (usage.cache_write or 0)
+
+
+def describe_usage(usage: Usage) -> Attributes:
+    """The usage as attributes; what the provider did not report is left out."""
+    if not usage.known:
+        return {}
+    counts = {
+        names.USAGE_INPUT_TOKENS: count_input(usage),
+        names.USAGE_OUTPUT_TOKENS: usage.output,
+        names.USAGE_CACHE_READ: usage.cache_read,
+        names.USAGE_CACHE_CREATION: usage.cache_write,
+        names.USAGE_REASONING: usage.reasoning,
+        names.COST: usage.cost,
+    }
+    return {name: count for name, count in counts.items() if count is not None}

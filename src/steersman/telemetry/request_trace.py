@@ -1,0 +1,219 @@
+"""One request to a model as a span: from the moment it is sent to its last event, however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from opentelemetry.context import attach, get_current
+from opentelemetry.trace import Span, SpanKind, set_span_in_context
+
+from steersman.provider.streaming.batches import BatchedStreamFn, Batches
+from steersman.provider.streaming.normalize import (
+    ModelCall,
+    close_stream,
+    get_error_info,
+    open_stream,
+    to_error_info,
+    to_event,
+)
+from steersman.telemetry import names
+from steersman.telemetry.content import write_instructions, write_messages
+from steersman.telemetry.recording import Attributes, describe_usage
+from steersman.telemetry.run_trace import RunTrace, current_trace
+from steersman.types.model import Model, Request, StreamFn, StreamOptions
+from steersman.types.stream import Done, Failed
+
+CANCELLED = "cancelled"
+"""The `error.type` of a request whose answer was not awaited to its end."""
+
+
+def trace_requests(stream_fn: StreamFn) -> StreamFn:
+    """The same `StreamFn`; each of its requests is a span, if it is made for a run that is traced."""
+    if isinstance(stream_fn, BatchedStreamFn):
+        return BatchedStreamFn(partial(_open_batches, stream_fn))
+
+    def stream(model: Model, request: Request, options: StreamOptions, /) -> Any:
+        trace = current_trace.get()
+        if trace is None or trace.is_over:
+            return stream_fn(model, request, options)
+        return _trace_events(trace, ModelCall(stream_fn, model, request, options))
+
+    return stream
+
+
+def _open_batches(stream_fn: BatchedStreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
+    plain = stream_fn.plain if options.output_schema is None else None
+    batches = (plain or stream_fn.batches)(model, request, options)
+    trace = current_trace.get()
+    if trace is None or trace.is_over:
+        return batches
+    return _trace_batches(trace, batches, ModelCall(stream_fn, model, request, options))
+
+
+async def _trace_batches(trace: RunTrace, batches: Batches, call: ModelCall) -> Batches:
+    asked = RequestTrace(trace, call)
+    try:
+        async for batch in batches:
+            if asked.is_waiting:
+                asked.note_first_chunk()
+            last = batch[-1]
+            if isinstance(last, Done | Failed):
+                asked.finish(last)
+            yield batch
+    except Exception as error:
+        asked.fail(error)
+        raise
+    finally:
+        asked.end()
+        await batches.aclose()
+
+
+async def _trace_events(trace: RunTrace, call: ModelCall) -> AsyncGenerator[Any, None]:
+    asked = RequestTrace(trace, call)
+    source: AsyncIterator[Any] | None = None
+    try:
+        source = await open_stream(call)
+        async for event in source:
+            if asked.is_waiting:
+                asked.note_first_chunk()
+            if isinstance(event, Done | Failed):
+                asked.finish(event)
+            elif type(event) is dict:  # a caller's own function may give dicts in place of events
+                asked.finish_with_dict(cast(dict[str, Any], event))
+            yield event
+    except Exception as error:
+        asked.fail(error)
+        raise
+    finally:
+        asked.end()
+        await close_stream(source)
+
+
+class RequestTrace:
+    """The span of one request. Nothing here raises: what cannot be recorded is not."""
+
+    __slots__ = ("_attributes", "_began", "_span", "_trace", "is_waiting")
+
+    def __init__(self, trace: RunTrace, call: ModelCall) -> None:
+        self._trace = trace
+        self._span: Span | None = None
+        self._began = perf_counter()
+        self.is_waiting = True
+        model = call.model
+        self._attributes: Attributes = {
+            names.OPERATION_NAME: names.CHAT,
+            names.PROVIDER_NAME: names.name_provider(model.provider),
+            names.REQUEST_MODEL: model.id,
+        }
+        try:
+            self._start(call)
+        except Exception as error:  # noqa: BLE001  # telemetry that fails must not be seen in the run
+            trace.give_up(error)
+
+    def _start(self, call: ModelCall) -> None:
+        trace, model = self._trace, call.model
+        self._span = span = trace.recording.tracer.start_span(
+            f"{names.CHAT} {model.id}",
+            context=trace.context,
+            kind=SpanKind.CLIENT,
+            attributes={**self._attributes, **_describe_request(model, call.options)},
+        )
+        trace.open_requests.add(self.end)
+        trace.answer_context = set_span_in_context(span, trace.context)
+        attach(trace.answer_context)
+        if trace.recording.content and span.is_recording():
+            span.set_attribute(names.SYSTEM_INSTRUCTIONS, write_instructions(call.request.system_prompt, trace.secrets))
+            span.set_attribute(names.INPUT_MESSAGES, write_messages(call.request.messages, trace.secrets))
+
+    def note_first_chunk(self) -> None:
+        """Note that the first part of the answer has arrived."""
+        self.is_waiting = False
+        if self._span is not None:
+            seconds = perf_counter() - self._began
+            self._span.set_attribute(names.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
+            self._trace.recording.first_chunk.record(seconds, self._attributes)
+
+    def finish(self, last: Done | Failed) -> None:
+        """End the span with the whole answer, or with its failure."""
+        if self._span is None:
+            return
+        try:
+            self._describe_answer(self._span, last)
+            self._close()
+        except Exception as error:  # noqa: BLE001  # as above
+            self._trace.give_up(error)
+
+    def finish_with_dict(self, event: Mapping[str, Any]) -> None:
+        """The same for an event that is a dict; any other event than the last changes nothing."""
+        if event.get("type") in ("done", "error"):
+            try:
+                last = to_event(event)
+            except Exception:  # noqa: BLE001  # the run reports what is wrong with it
+                return
+            if isinstance(last, Done | Failed):
+                self.finish(last)
+
+    def fail(self, error: Exception) -> None:
+        """End the span because the request raised."""
+        if self._span is not None:
+            info = to_error_info(error)
+            self._mark_failed(self._span, info.kind, info.message)
+            self._close()
+
+    def end(self) -> None:
+        """End the span if it is open: the answer was not awaited."""
+        if self._span is not None:
+            self._mark_failed(self._span, CANCELLED, "")
+            self._close()
+
+    def _mark_failed(self, span: Span, kind: str, text: str) -> None:
+        self._attributes[names.ERROR_TYPE] = kind
+        self._trace.mark_failed(span, kind, text)
+
+    def _describe_answer(self, span: Span, last: Done | Failed) -> None:
+        trace, message = self._trace, last.message
+        described: Attributes = {
+            names.RESPONSE_FINISH_REASONS: (names.name_finish_reason(message.stop_reason),),
+            **describe_usage(message.usage),
+        }
+        if message.model:
+            described[names.RESPONSE_MODEL] = trace.redact(message.model)
+        if message.response_id:
+            described[names.RESPONSE_ID] = trace.redact(message.response_id)
+        if trace.recording.content and span.is_recording():
+            described[names.OUTPUT_MESSAGES] = write_messages([message], trace.secrets)
+        span.set_attributes(described)
+        if isinstance(last, Failed) or message.failed:
+            info = get_error_info(last if isinstance(last, Failed) else Failed(message))
+            self._mark_failed(span, info.kind, info.message)
+        trace.recording.record_usage(message.usage, self._attributes)
+
+    def _close(self) -> None:
+        span, self._span = self._span, None
+        if span is not None:
+            self._trace.open_requests.discard(self.end)
+            if get_current() is self._trace.answer_context:  # else another task ends the request
+                attach(self._trace.context)
+            span.end()
+            self._trace.recording.record_duration(self._began, self._attributes)
+
+
+def _describe_request(model: Model, options: StreamOptions) -> Attributes:
+    found: dict[str, Any] = {
+        names.REQUEST_STREAM: True,
+        names.REQUEST_MAX_TOKENS: options.max_tokens,
+        names.REQUEST_TEMPERATURE: options.temperature,
+        names.REQUEST_TOP_P: options.top_p,
+        names.REQUEST_SEED: options.seed,
+        names.OUTPUT_TYPE: None if options.output_schema is None else "json",
+    }
+    if model.base_url:
+        # Only these parts: a URL may hold a password or a key.
+        where = urlsplit(model.base_url)
+        found[names.SERVER_ADDRESS] = where.hostname
+        found[names.SERVER_PORT] = where.port or {"http": 80, "https": 443}.get(where.scheme)
+    return {name: value for name, value in found.items() if value is not None}
