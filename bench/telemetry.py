@@ -71,10 +71,10 @@ def measure_plain(job: Job) -> float:
     return done(steersman, job).seconds
 
 
-def count_events(job: Job) -> int:
-    """How many events a job has, without deltas."""
+def count_events(job: Job) -> tuple[int, int]:
+    """How many events a job has, and how many of them are no deltas."""
     told = asyncio.run(steersman(job)).events
-    return len([kind for kind in told if kind != "message_update"])
+    return len(told), len([kind for kind in told if kind != "message_update"])
 
 
 def compare(traced: Traced, rounds: int) -> list[Row]:
@@ -83,8 +83,7 @@ def compare(traced: Traced, rounds: int) -> list[Row]:
     say("  events of a traced run")
     tools = tool_job("nobody")(turns)
     on, off = medians(Pair(lambda: traced.measure(tools), lambda: measure_plain(tools)), rounds)
-    events = count_events(tool_job("subscriber")(turns))
-    cost, usual = (on - off) / events * MICRO, off / events * MICRO
+    events, whole = count_events(tool_job("subscriber")(turns))
     say("  deltas of a traced run")
     words = delta_job("nobody")(deltas)
     on_delta, off_delta = medians(Pair(lambda: traced.measure(words), lambda: measure_plain(words)), rounds)
@@ -92,11 +91,17 @@ def compare(traced: Traced, rounds: int) -> list[Row]:
     prompts = run_job("nobody")(runs)
     beside, alone = medians(Pair(lambda: traced.measure_beside(prompts), lambda: measure_plain(prompts)), rounds)
     return [
-        Row("event of a traced run, more than without", "us", cost, usual, MOST_MICROSECONDS, absolute=True),
+        _make_event_row("event of a traced run, more than without", on, off, events, MOST_MICROSECONDS),
+        _make_event_row("the same, deltas not counted", on, off, whole, None),
         Row("turn with a tool call, traced", "us", on / turns * MICRO, off / turns * MICRO),
         Row("delta of a traced run", "us", on_delta / deltas * MICRO, off_delta / deltas * MICRO, 1.5),
         Row("run that is not traced, beside one that is", "us", beside / runs * MICRO, alone / runs * MICRO, 1.1),
     ]
+
+
+def _make_event_row(name: str, on: float, off: float, events: int, most: float | None) -> Row:
+    """A row for what tracing adds to an event, beside what the event costs without it."""
+    return Row(name, "us", (on - off) / events * MICRO, off / events * MICRO, most, absolute=True)
 
 
 def main() -> int:

@@ -88,13 +88,22 @@ async def test_an_agent_that_a_tool_runs_by_itself_is_below_the_call(collected: 
     ]
 
 
+def _answer_once(request: Any) -> Any:
+    """Call the tool for each message of the user, and then answer."""
+    return answer("Done.") if request.messages[-1].role == "tool_result" else answer(call("add", a=1, b=2))
+
+
 async def test_branches_are_recorded_with_their_agent(collected: Collected) -> None:
-    agent = make_agent("One.")
+    script = ScriptedModel(_answer_once, repeat_last=True)
+    agent = Agent(script.model, tools=[add])
     collected.record(agent)
     await agent.run("Go.")
     await run_branches(agent, ["This way.", "That way."])
-    assert len(collected.find("invoke_agent")) == 3
-    assert len(collected.find("chat")) == 3
+    runs = collected.find("invoke_agent")
+    assert [attributes(run)["steersman.turns"] for run in runs] == [2, 2, 2]
+    assert [attributes(run)["steersman.end_reason"] for run in runs] == ["done"] * 3
+    whole = ["invoke_agent steersman", [["chat script", ["execute_tool add"]], "chat script"]]
+    assert collected.draw() == [whole] * 3
 
 
 def test_runs_in_many_threads_and_loops_have_their_own_spans(collected: Collected) -> None:
@@ -198,6 +207,24 @@ async def test_metrics_have_durations_tokens_and_the_time_to_the_first_chunk(col
     assert sum(point.count for _, point in first) == 3
 
 
+async def test_a_long_run_records_its_metrics_while_it_runs(collected: Collected) -> None:
+    counts: list[int] = []
+
+    @tool
+    async def count() -> str:
+        """Count what is recorded so far."""
+        found = collected.points("gen_ai.client.operation.duration")
+        counts.append(sum(point.count for _, point in found))
+        return "counted"
+
+    agent = make_agent(*[answer(call("count"))] * 60, "Done.", tools=[count], repeated_calls=None, limits=None)
+    collected.record(agent)
+    await agent.run("Go.")
+    assert counts[0] == 0 < counts[-1]
+    found = collected.points("gen_ai.client.operation.duration")
+    assert sum(point.count for _, point in found) == 61 + 60 + 1
+
+
 async def test_a_failed_request_and_a_failed_tool_are_errors_by_kind(collected: Collected) -> None:
     @tool
     async def broken() -> str:
@@ -260,7 +287,7 @@ class Broken(SpanProcessor):
         self.where = where
 
     def on_start(self, span: Span, parent_context: Any = None) -> None:
-        if self.where == "start":
+        if self.where == "start" or (self.where == "tool" and span.name.startswith("execute_tool")):
             raise RuntimeError("no space left")
 
     def on_end(self, span: ReadableSpan) -> None:
@@ -278,7 +305,7 @@ class BrokenSampler(Sampler):
         return "broken"
 
 
-@pytest.mark.parametrize("where", ["start", "end", "sampler"])
+@pytest.mark.parametrize("where", ["start", "end", "sampler", "tool"])
 async def test_a_failure_of_the_recording_is_not_seen_in_the_run(where: str) -> None:
     provider = TracerProvider(sampler=BrokenSampler() if where == "sampler" else None, shutdown_on_exit=False)
     provider.add_span_processor(Broken(where))
@@ -347,6 +374,28 @@ def test_spans_of_a_run_whose_loop_was_closed_are_ended_before_the_exit(collecte
     loop.run_until_complete(asyncio.wait(tasks))
     loop.close()
     collected.check()
+
+
+async def test_spans_of_tool_calls_that_go_on_are_ended_before_the_exit(collected: Collected) -> None:
+    @tool
+    async def wait() -> str:
+        """End the recording in the middle of the call."""
+        end_open_spans()
+        collected.check()
+        return "waited"
+
+    agent = make_agent(answer(call("wait")), "Done.", tools=[wait])
+    collected.record(agent)
+    assert (await agent.run("Go.")).text == "Done."
+    assert [span.name for span in collected.ended] == ["chat script", "execute_tool wait", "invoke_agent steersman"]
+
+
+async def test_a_run_that_is_traced_builds_no_deltas(collected: Collected) -> None:
+    agent, wanted = make_agent("One two three."), list[int]()
+    agent.subscribe(lambda _: wanted.append(len(agent.dispatcher.delta_callbacks)), deltas=False)
+    collected.record(agent)
+    await agent.run("Go.")
+    assert set(wanted) == {0}
 
 
 @pytest.mark.parametrize("wrong", ["every", None, Agent, get_model])

@@ -17,7 +17,7 @@ from opentelemetry.context import get_current
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import get_current_span
 from tests.server.kit import make_agent, run_server
-from tests.telemetry.kit import Collected, attributes, context_of, parent_id
+from tests.telemetry.kit import Collected, attributes, context_of, events, parent_id
 from tests.telemetry.meta_server import answer as answer_mcp
 
 from steersman import Agent, get_model, tool
@@ -84,10 +84,19 @@ async def test_a_traceparent_of_a_request_to_a_server_is_the_parent_of_its_run(c
         await client.act(id, "prompt", {"content": "Go on."})
         await client.collect(id, after=told[-1][0])
     first, second = collected.find("invoke_agent")
+    assert (events(first), events(second)) == ([], [])  # a prompt is queued there, and is no steering
     assert (context_of(first).trace_id, parent_id(first)) == (int(TRACE, 16), int(SPAN, 16))
     assert (context_of(second).trace_id == int(TRACE, 16), parent_id(second)) == (False, None)
     assert [dict(link.attributes or {}) for link in second.links] == [{"steersman.link": "session"}]
     assert [link.context.span_id for link in second.links] == [context_of(first).span_id]
+
+
+def test_a_trace_is_current_only_while_it_is_continued() -> None:
+    with continue_trace({"traceparent": TRACEPARENT}):
+        assert get_current_span().get_span_context().span_id == int(SPAN, 16)
+    assert get_current() == {}
+    with continue_trace({"traceparent": "nonsense"}):
+        assert not get_current_span().get_span_context().is_valid
 
 
 @asynccontextmanager

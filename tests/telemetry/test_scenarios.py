@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -107,6 +108,10 @@ def check_run(collected: Collected, run: ReadableSpan, told: list[AgentEvent]) -
     names = [SPAN_EVENTS[event.type] for event in own if event.type in SPAN_EVENTS]
     assert [name for name, _ in events(run) if name in SPAN_EVENTS.values()] == names
     assert ("steersman.limit" in [name for name, _ in events(run)]) == (end.end_reason == "limit")
+    asked = collected.children(run, "chat")
+    for earlier, later in pairwise(asked):  # a request is over before the next one begins, also one that was cut
+        assert earlier.end_time is not None
+        assert earlier.end_time <= (later.start_time or 0)
     chats = [span for span in collected.below(run) if attributes(span)["gen_ai.operation.name"] == "chat"]
     sums = [sum(attributes(chat).get(name, 0) for chat in chats) for name in TOKENS]
     assert sums == [seen.get(name, 0) for name in TOKENS] == count_tokens(end.usage)

@@ -13,6 +13,7 @@ from opentelemetry.trace import Span, SpanKind, set_span_in_context
 
 from steersman.provider.streaming.batches import BatchedStreamFn, Batches
 from steersman.provider.streaming.normalize import (
+    DELTAS,
     ModelCall,
     close_stream,
     get_error_info,
@@ -61,7 +62,7 @@ async def _trace_batches(trace: RunTrace, batches: Batches, call: ModelCall) -> 
             if asked.is_waiting:
                 asked.note_first_chunk()
             last = batch[-1]
-            if isinstance(last, Done | Failed):
+            if type(last) not in DELTAS and isinstance(last, Done | Failed):
                 asked.finish(last)
             yield batch
     except Exception as error:
@@ -80,6 +81,9 @@ async def _trace_events(trace: RunTrace, call: ModelCall) -> AsyncGenerator[Any,
         async for event in source:
             if asked.is_waiting:
                 asked.note_first_chunk()
+            if type(event) in DELTAS:  # nearly all are, and they pass at once
+                yield event
+                continue
             if isinstance(event, Done | Failed):
                 asked.finish(event)
             elif type(event) is dict:  # a caller's own function may give dicts in place of events
@@ -135,7 +139,7 @@ class RequestTrace:
         if self._span is not None:
             seconds = perf_counter() - self._began
             self._span.set_attribute(names.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
-            self._trace.recording.first_chunk.record(seconds, self._attributes)
+            self._trace.measurements.add_first_chunk(seconds, dict(self._attributes))
 
     def finish(self, last: Done | Failed) -> None:
         """End the span with the whole answer, or with its failure."""
@@ -190,7 +194,7 @@ class RequestTrace:
         if isinstance(last, Failed) or message.failed:
             info = get_error_info(last if isinstance(last, Failed) else Failed(message))
             self._mark_failed(span, info.kind, info.message)
-        trace.recording.record_usage(message.usage, self._attributes)
+        trace.measurements.add_usage(message.usage, self._attributes)
 
     def _close(self) -> None:
         span, self._span = self._span, None
@@ -199,7 +203,7 @@ class RequestTrace:
             if get_current() is self._trace.answer_context:  # else another task ends the request
                 attach(self._trace.context)
             span.end()
-            self._trace.recording.record_duration(self._began, self._attributes)
+            self._trace.measurements.add_duration(self._began, self._attributes)
 
 
 def _describe_request(model: Model, options: StreamOptions) -> Attributes:

@@ -20,7 +20,7 @@ from steersman.loop.run import Run
 from steersman.provider.models.registry import find_known_keys
 from steersman.telemetry import names
 from steersman.telemetry.content import write_instructions, write_json, write_messages
-from steersman.telemetry.recording import Attributes, Recording, describe_usage
+from steersman.telemetry.recording import Attributes, Measurements, Recording, describe_usage
 from steersman.types.errors import describe_exception
 from steersman.types.events import (
     AgentEnd,
@@ -72,6 +72,7 @@ class RunTrace:
         on_end: Callable[[RunTrace], object],
     ) -> None:
         self.recording = recording
+        self.measurements = Measurements(recording)
         self.run = run
         self.is_over = False
         self._on_end = on_end
@@ -120,7 +121,8 @@ class RunTrace:
 
     def redact(self, text: str) -> str:
         """An id or name that a server made, without keys and not longer than it needs to be."""
-        return redact(text, *self.run.client.secrets)[:_LONGEST]
+        secrets = self.run.client.secrets
+        return (redact(text, *secrets) if secrets else text)[:_LONGEST]
 
     def on_event(self, event: AgentEvent) -> None:
         """Record an event of this run; events of others come here too where they share a dispatcher."""
@@ -154,6 +156,7 @@ class RunTrace:
                 call.span.end()
         finally:
             self.span.end()
+            self.measurements.record()
 
     # What happens
 
@@ -207,7 +210,7 @@ class RunTrace:
             measured[names.ERROR_TYPE] = "tool_error" if status == "completed" else status
             self.mark_failed(span, str(measured[names.ERROR_TYPE]), event.result.text)
         span.end()
-        self.recording.record_duration(call.began, measured)
+        self.measurements.add_duration(call.began, measured)
 
     def end_run(self, event: AgentEnd) -> None:
         """End the span of the run, and what is still open in it."""
@@ -223,8 +226,8 @@ class RunTrace:
         if self.recording.content and span.is_recording():
             answers = [message for message in event.messages if type(message) is AssistantMessage]
             span.set_attribute(names.OUTPUT_MESSAGES, write_messages(answers[-1:], self.secrets))
+        self.measurements.add_duration(self._began, self._attributes)
         self.end()
-        self.recording.record_duration(self._began, self._attributes)
 
     def mark_failed(self, span: Span, kind: str, text: str) -> None:
         """Mark an operation as failed; what the error says is text, recorded only as content."""
