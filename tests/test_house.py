@@ -95,6 +95,7 @@ WALL_CLOCK = {
         "session/stores/postgres/store.py",
         "session/session.py",
         "session/stores/sqlite/store.py",
+        "tools/checkpoints/checkpoints.py",
     ],
     "a point in time that a server names without its own date": [
         "provider/wires/anthropic/errors.py",
@@ -105,7 +106,8 @@ WALL_CLOCK = {
         "provider/wires/openai_chat/errors.py",
         "provider/wires/openai_responses/errors.py",
     ],
-    "whether a folder changed so recently that its time stamp may not change again": [
+    "whether a file or folder changed so recently that its time stamp may not change again": [
+        "tools/checkpoints/scan.py",
         "tools/confine/folder_snapshot.py",
     ],
     "the date of a signature": [

@@ -13,6 +13,7 @@ from tests.cli.command import Place
 from steersman import Agent
 from steersman.cli.chat.commands import run_command
 from steersman.cli.chat.conversation import Conversation, Kind
+from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, make_context_config
 from steersman.context.compaction.strategies import ContextConfig
@@ -91,6 +92,7 @@ class Room:
         self.said: list[tuple[Kind, str]] = []
         self.conversation = Conversation(agent, self)
         self.mcp: McpFiles | None = None
+        self.files: FileHistory | None = None
         self.workspace = Path()
 
     def say(self, kind: Kind, text: str) -> None:

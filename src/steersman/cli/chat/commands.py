@@ -17,6 +17,7 @@ from steersman.cli.chat.copy_command import copy
 from steersman.cli.chat.export_command import export
 from steersman.cli.chat.mcp_command import run_mcp_command
 from steersman.cli.chat.tree import render_tree
+from steersman.cli.chat.undo_command import list_checkpoints, offer_files, redo, undo
 from steersman.cli.chat.window_use import render_window_use
 from steersman.cli.exits import UserError, describe_error, suggest_nearest
 from steersman.cli.sessions.entry_names import find_entry
@@ -31,6 +32,7 @@ from steersman.types.model import Model, ThinkingLevel
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
+    from steersman.cli.setup.file_history import FileHistory
     from steersman.cli.setup.mcp_files import McpFiles
     from steersman.session.session import Session
 
@@ -86,6 +88,11 @@ class Chat(Protocol):
     @property
     def workspace(self) -> Path:
         """The folder of the agent."""
+        ...
+
+    @property
+    def files(self) -> FileHistory | None:
+        """What the runs changed in files; `None` if the chat is not saved."""
         ...
 
     def send_control(self, sequence: str) -> None:
@@ -268,7 +275,7 @@ def _show_tree(chat: Chat, _: str) -> None:
     chat.say("notice", "\n".join(lines) if lines else "The conversation is empty.")
 
 
-def _branch(chat: Chat, rest: str) -> None:
+async def _branch(chat: Chat, rest: str) -> None:
     agent = chat.conversation.agent
     name, _, prompt = rest.partition(" ")
     if not name:
@@ -277,6 +284,7 @@ def _branch(chat: Chat, rest: str) -> None:
     session = _require_session(agent)
     at = find_entry(session, name)
     log = session.find_log_with(at).fork(at)
+    await offer_files(chat, {entry.id for entry in log.entries})
     if prompt.strip():
         chat.conversation.begin(lambda: agent.branch(at, prompt=prompt.strip()))
     elif log.messages and isinstance(log.messages[-1], UserMessage):
@@ -292,9 +300,12 @@ def _require_session(agent: Agent) -> Session:
     return agent.session
 
 
-def _rerun(chat: Chat, name: str) -> None:
+async def _rerun(chat: Chat, name: str) -> None:
     agent = chat.conversation.agent
     at = find_entry(_require_session(agent), name) if name else None
+    if agent.session is not None:
+        log = agent.context.log if at is None else agent.session.find_log_with(at)
+        await offer_files(chat, {entry.id for entry in log.rewind(at).entries})
     chat.conversation.begin(lambda: agent.rerun(at=at))
 
 
@@ -348,6 +359,9 @@ COMMANDS: Mapping[str, Command] = {
     "compact": Command("let the model summarize the conversation", compact, "[FOCUS]", only_when_idle=True),
     "copy": Command("copy the last answer, or its code block N", copy, "[N]"),
     "export": Command("write the conversation to a file: .md, .jsonl or .html", export, "FILE"),
+    "undo": Command("take back what the last prompt changed in files", undo, "[CHECKPOINT]", only_when_idle=True),
+    "redo": Command("make the changes again that were undone last", redo, only_when_idle=True),
+    "checkpoints": Command("list what each prompt changed in files", list_checkpoints),
     "tree": Command("show the branches of this conversation, with IDs", _show_tree),
     "branch": Command("continue from an earlier point in a new branch", _branch, "ID [PROMPT]", only_when_idle=True),
     "rerun": Command("ask for the last answer again, or for an earlier one", _rerun, "[ID]", only_when_idle=True),

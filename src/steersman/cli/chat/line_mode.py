@@ -16,6 +16,7 @@ from steersman.cli.chat.question import Question, discard_typed_input
 from steersman.cli.chat.todo_list import render_todo
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call, summarize_result
+from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import (
@@ -129,6 +130,11 @@ class LineChat:
     def workspace(self) -> Path:
         """The folder of the agent."""
         return self.started.workspace
+
+    @property
+    def files(self) -> FileHistory | None:
+        """What the runs changed in files."""
+        return self.started.files
 
     def send_control(self, sequence: str) -> None:
         """Sends a control sequence of the chat's own to the terminal."""

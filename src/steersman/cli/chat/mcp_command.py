@@ -91,7 +91,7 @@ async def _trust(chat: Chat, files: McpFiles, name: str) -> None:
     if entered is None:
         return
     agent = chat.conversation.agent
-    agent.tools = [*agent.context.tools, entered]
+    agent.tools = [*agent.context.tools, *([entered] if chat.files is None else chat.files.watch([entered]))]
     chat.say("notice", "\n".join(render_servers(files)))
 
 

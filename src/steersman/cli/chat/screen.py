@@ -35,6 +35,7 @@ from steersman.types.model import Model
 
 if TYPE_CHECKING:
     from steersman.cli.render import RunDisplay
+    from steersman.cli.setup.file_history import FileHistory
     from steersman.cli.setup.mcp_files import McpFiles
     from steersman.provider.local.weights.disk import Progress
 
@@ -178,6 +179,11 @@ class Screen:
     def workspace(self) -> Path:
         """The folder of the agent."""
         return self.started.workspace
+
+    @property
+    def files(self) -> FileHistory | None:
+        """What the runs changed in files."""
+        return self.started.files
 
     def send_control(self, sequence: str) -> None:
         """Sends a control sequence of the chat's own to the terminal."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from steersman.cli.chat.commands import Chat
 from steersman.cli.chat.line_mode import LineChat
+from steersman.cli.chat.undo_command import find_untold, make_note
 from steersman.cli.sessions.saved import find_last_end, shorten_session_id
 from steersman.cli.setup.settings import find_history_file
 from steersman.cli.setup.startup import start_agent
@@ -166,6 +167,8 @@ def _greet(view: _View, started: StartedAgent) -> None:
             view.say("notice", f"{_UNFINISHED[end]} /continue goes on with it.")
     elif started.agent.session is not None and started.agent.session.tree():
         view.say("notice", "Continuing a session from its beginning, after /clear. /tree leads back.")
+    for text in () if started.agent.session is None else find_untold(started.agent.session):
+        view.conversation.add_note(make_note(text))
     view.conversation.return_queued_texts()
 
 

@@ -76,6 +76,13 @@ def find_session_files(session_dir: Path | None, folder: Path, *, every: bool = 
     return [own, *sorted(path for path in root.glob("*.db") if path != own)]
 
 
+def find_checkpoint_files(sessions: Path) -> list[Path]:
+    """Returns the files that may have checkpoints of the sessions in a file, beside it or beside its folder."""
+    if sessions.name == "sessions.db":
+        return sorted((sessions.parent / "checkpoints").glob("*.db"))
+    return [sessions.parent.parent / "checkpoints" / sessions.name]
+
+
 def list_sessions(files: Iterable[Path], problems: list[str]) -> list[SavedSession]:
     """Lists the sessions in these files, the last used first; adds damaged files to `problems`."""
     found: list[SavedSession] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from steersman.cli.sessions.saved import (
     SavedSession,
     Tally,
     describe_problems,
+    find_checkpoint_files,
     find_session,
     find_session_files,
     list_sessions,
@@ -38,6 +40,7 @@ from steersman.session.stores.jsonl import export_jsonl
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, SessionError
 from steersman.session.tree import Branch
+from steersman.tools.checkpoints.store import StoreError
 
 if TYPE_CHECKING:
     from steersman.agent.agent import Agent
@@ -259,6 +262,7 @@ def _remove(options: Options, arguments: argparse.Namespace) -> int:
     for saved in chosen:
         try:
             SqliteStore(saved.path).delete(saved.id)
+            _remove_checkpoints(saved, problems)
             print(f"Removed {saved.short}  {sanitize_line(saved.summary.title)}".rstrip())
         except SessionBusy:
             problems.append(f"{saved.short} is in use by another program and was not removed; end that program first.")
@@ -266,6 +270,17 @@ def _remove(options: Options, arguments: argparse.Namespace) -> int:
             problems.append(f"{saved.short} could not be removed: {sanitize_line(str(error))}")
     _print_problems(problems)
     return _WRONG if problems else 0
+
+
+def _remove_checkpoints(saved: SavedSession, problems: list[str]) -> None:
+    """Removes what the runs of a session changed in files."""
+    from steersman.tools.checkpoints.checkpoints import remove_session
+
+    for path in find_checkpoint_files(saved.path):
+        try:
+            remove_session(path, saved.id)
+        except (OSError, StoreError, sqlite3.Error) as error:
+            problems.append(f"The checkpoints of {saved.short} could not be removed: {sanitize_line(str(error))}")
 
 
 def _confirm(chosen: Sequence[SavedSession]) -> None:

@@ -59,11 +59,21 @@ def find_session_file(session_dir: Path | None, folder: Path) -> Path:
     """
     if session_dir is not None:
         return Path(os.path.abspath(session_dir.expanduser())) / "sessions.db"
+    return find_state_folder() / "sessions" / _name_file(folder)
+
+
+def find_checkpoint_file(session_dir: Path | None, folder: Path) -> Path:
+    """The file with the checkpoints of a project folder; may not exist yet."""
+    base = find_state_folder() if session_dir is None else Path(os.path.abspath(session_dir.expanduser()))
+    return base / "checkpoints" / _name_file(folder)
+
+
+def _name_file(folder: Path) -> str:
+    """The name of the file for a project folder. It begins with a name for people; the hash tells folders apart."""
     real = os.path.realpath(folder)
     mark = hashlib.sha256(os.fsencode(real)).hexdigest()[:8]
-    # The name is for people; the hash distinguishes folders of the same name.
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", os.path.basename(real)).strip("-.")[:48] or "root"
-    return find_state_folder() / "sessions" / f"{name}-{mark}.db"
+    return f"{name}-{mark}.db"
 
 
 def make_private_folder(folder: Path) -> Path:
@@ -141,6 +151,7 @@ class Settings:
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     max_turns: int | None = None
+    checkpoints: bool | None = None
     max_budget_usd: float | None = None
     max_duration: float | None = None
     fallbacks: tuple[str, ...] = ()
@@ -251,6 +262,8 @@ class _SettingsParser:
             raise self._make_error("providers", own)
         if settings.mcp_variables:
             raise self._make_error("mcp_variables", own)
+        if settings.checkpoints is not None:
+            raise self._make_error("checkpoints", own)
         if settings.mode in ("accept-edits", "bypass"):
             raise self._make_error("approval.mode", f"{own}; a project's may be 'ask' or 'plan'")
         for name in (settings.model or "", *settings.fallbacks):
@@ -327,6 +340,7 @@ _FORMS: dict[str, _Form] = {
     "max_duration": _NUMBER,
     "fallbacks": (_is_text_list, "a list of models, such as ['openai:gpt-5.5']"),
     "mcp_variables": _NAMES,
+    "checkpoints": (lambda value: isinstance(value, bool), "true or false"),
 }
 _APPROVAL: dict[str, _Form] = {
     "mode": _make_choice_form("ask", "accept-edits", "plan", "bypass"),

@@ -18,11 +18,13 @@ from steersman.agent.agent import Agent
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.sessions.saved import close_session, open_session
+from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.kept_model import choose_kept_model
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
 from steersman.cli.setup.settings import (
     Settings,
+    find_checkpoint_file,
     find_config_file,
     get_current_folder,
     read_file_bytes,
@@ -93,6 +95,7 @@ class StartedAgent:
 
     `notices` were reported during startup. `agent.session` is its session, `None` if sessions cannot be saved.
     `get_system_prompt` returns the system prompt for another model, `mcp` are its MCP servers, if it has tools.
+    `files` has what its runs change in files, if it has tools and a session.
     """
 
     agent: Agent
@@ -103,6 +106,7 @@ class StartedAgent:
     notices: tuple[str, ...] = ()
     output_schema: dict[str, Any] | None = None
     mcp: McpFiles | None = None
+    files: FileHistory | None = None
 
     async def prepare(self, model: Model, progress: Callable[[Progress], None] | None = None) -> None:
         """Loads the embedded model, which may download it first; other models need nothing."""
@@ -151,15 +155,36 @@ async def start_agent(
         session = open_session(options, workspace, note) if keep_session else None
         if session is not None:
             stack.callback(close_session, session, options, workspace, notify)
+        files = None if plan.settings.checkpoints is False else _open_history(session, options, workspace, tools, note)
+        if files is not None:
+            stack.callback(files.close)
+            tools = files.watch(tools)
         agent = plan.build_agent(options, tools, get_system_prompt(plan.model), session, approve)
         stack.enter_context(agent)
+        if files is not None:
+            files.agent = agent
         if chosen is not None:
             chosen(plan.choice)
         started = StartedAgent(
-            agent, plan.model, plan.choice.why, workspace, get_system_prompt, tuple(notices), plan.schema, mcp
+            agent, plan.model, plan.choice.why, workspace, get_system_prompt, tuple(notices), plan.schema, mcp, files
         )
         await started.prepare(plan.model, progress)
         yield started
+
+
+def _open_history(
+    session: Session | None,
+    options: Options,
+    workspace: Path,
+    tools: Sequence[Tool | Toolset],
+    notify: Callable[[str], None],
+) -> FileHistory | None:
+    """The file history of a session, recovered from a crash; `None` if there is nothing that could change files."""
+    if session is None or not tools:
+        return None
+    files = FileHistory(session, find_checkpoint_file(options.session_dir, workspace), workspace, notify)
+    files.recover()
+    return files
 
 
 @dataclass(frozen=True, slots=True)
