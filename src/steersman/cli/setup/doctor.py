@@ -27,6 +27,7 @@ from steersman.cli.setup.inventory import (
     load_user_settings,
 )
 from steersman.cli.setup.model_choice import LOCAL_FILE, SERVERS, choose_model, name_servers, redact_base_url
+from steersman.cli.setup.model_file import measure_memory, propose_model
 from steersman.cli.setup.settings import (
     PROJECT_FILE,
     Settings,
@@ -38,6 +39,7 @@ from steersman.cli.terminal.columns import Canvas, Style, make_canvas, pad, wrap
 from steersman.cli.terminal.numbers import format_count, format_size
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.stdout import print_json
+from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL
 from steersman.provider.models.presets import find_base_url
 from steersman.tools.builtin.search_engine import find_ripgrep
 from steersman.tools.confine.sandbox import confinement
@@ -250,7 +252,19 @@ def _check_embedded() -> Finding:
         return Finding("embedded model", "problem" if _is_missing(own) else "ok", words)
     usual = next(each for each in list_embedded_models() if each.usual)
     state = "on disk" if usual.ready else f"not downloaded yet: {format_size(usual.model.size)}, on first use"
-    return Finding("embedded model", "ok", f"{usual.model.name}, {state}")
+    return Finding("embedded model", "ok", f"{usual.model.name}, {state}", _propose_embedded())
+
+
+def _propose_embedded() -> str:
+    """The largest model that fits the memory, unless it is on disk; the usual one is the smallest that works."""
+    memory = measure_memory()
+    best = propose_model(memory)
+    has = {name for each in list_embedded_models() if each.ready for name in (each.model.name, each.model.reference)}
+    if best.name in has or best.name == DEFAULT_LOCAL_MODEL:
+        return ""
+    note = f", {best.note}" if best.note else ""
+    room = f"In {format_size(memory)} of memory a larger one fits ({format_size(best.size)}{note})"
+    return f"{room}: steersman models get {best.name}"
 
 
 async def _check_model(options: Options, settings: Settings, *, online: bool) -> tuple[Finding, Model | None]:

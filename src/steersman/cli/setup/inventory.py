@@ -27,6 +27,7 @@ from steersman.cli.setup.model_choice import (
 )
 from steersman.cli.setup.settings import Settings, find_config_file, read_settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, find_cache_folder
+from steersman.provider.local.weights.huggingface import list_hub_models
 from steersman.provider.models.presets import PRESETS, Preset, find_base_url
 from steersman.types.errors import SteersmanError
 
@@ -175,7 +176,7 @@ def list_embedded_models() -> list[EmbeddedModel]:
             ready=_is_complete(folder / model.file, model),
             usual=model.name == DEFAULT_LOCAL_MODEL,
         )
-        for model in LOCAL_MODELS.values()
+        for model in (*LOCAL_MODELS.values(), *list_hub_models(folder))
     ]
 
 

@@ -1,4 +1,7 @@
-"""`steersman models`: lists providers, keys, servers, models and prices, and the model the command would use now."""
+"""`steersman models`: lists providers, keys, servers, models and prices, and the model the command would use now.
+
+`steersman models get NAME` downloads a model that runs on this machine.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import msgspec
 
 from steersman.cli.arguments import Options
-from steersman.cli.exits import UserError, describe_error
+from steersman.cli.exits import USAGE, UserError, describe_error
 from steersman.cli.setup.inventory import (
     EmbeddedModel,
     Provider,
@@ -29,6 +32,7 @@ from steersman.cli.setup.model_choice import (
     name_servers,
     redact_base_url,
 )
+from steersman.cli.setup.model_file import get_model_file
 from steersman.cli.terminal.columns import Canvas, align_table, make_canvas, measure_cells, wrap
 from steersman.cli.terminal.numbers import format_price, format_size, format_window
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -37,6 +41,7 @@ from steersman.provider.models.catalogue import Facts, find_facts, list_known_mo
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.types.errors import SteersmanError
 
+_GET = "get"
 _MOST = 12
 _NARROW = 68
 _NO_PRICES = (
@@ -50,15 +55,28 @@ _SAME = {"azure-chat": "azure", "openai-chat": "openai"}
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of this command."""
     parser.add_argument(
-        "filter", nargs="?", metavar="FILTER", help="only models with this text in their name, of all providers"
+        "filter",
+        nargs="?",
+        metavar="FILTER",
+        help="only models with this text in their name, of all providers; or 'get'",
+    )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="after 'get': download this model, such as hf:ORG/REPO/FILE.gguf from the hub",
     )
     parser.add_argument("--json", action="store_true", help="print JSON, with all models")
 
 
 async def run(options: Options) -> int:
-    """Prints the lists; returns the exit code."""
+    """Prints the lists, or downloads a model; returns the exit code."""
     arguments = options.arguments
     assert arguments is not None
+    if arguments.filter == _GET:
+        return await get_model_file(arguments.name, verbose=options.verbose)
+    if arguments.name is not None:
+        raise UserError(f"Only 'get' takes a name: steersman models get {arguments.name}", code=USAGE)
     settings, trouble = load_user_settings()
     found = list_providers()
     answering = await find_answering_servers()
@@ -139,7 +157,8 @@ def _render_embedded(found: Sequence[EmbeddedModel], canvas: Canvas) -> Iterator
     engine = find_version("xllamacpp")
     for each in found:
         state = "on disk" if each.ready else "downloaded on first use"
-        words = f"local:{each.model.name}  {format_size(each.model.size)}, {each.model.licence}, {state}"
+        about = sanitize_line(each.model.reference or each.model.licence)
+        words = f"local:{sanitize_line(each.model.name)}  {format_size(each.model.size)}, {about}, {state}"
         yield from wrap(words, canvas.width, indent="  ")
     if engine is None:
         yield from wrap("They need a runtime: pip install 'steersman[local]'", canvas.width, indent="  ")

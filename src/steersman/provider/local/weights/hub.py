@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urljoin, urlsplit
 
@@ -39,15 +39,21 @@ class _Broken(Exception):
 
 
 async def fetch(
-    url: str, part: Part, size: int, *, report: Callable[[int], None], timeouts: HubTimeouts | None = None
+    url: str,
+    part: Part,
+    size: int,
+    *,
+    report: Callable[[int], None],
+    timeouts: HubTimeouts | None = None,
+    token: str | None = None,
 ) -> None:
     """Download the part up to `size` bytes; `SourceError` if the hub cannot be reached or has another file.
 
-    After a broken connection it resumes, as long as there is progress.
+    After a broken connection it resumes, as long as there is progress. `token` is sent to the server of `url` alone.
     """
     if not url.startswith("https://") and not is_local_url(url):
         raise SourceError(f"{redact_url(url)} is not an HTTPS URL")
-    download = _Download(url, part, size, report, timeouts or HubTimeouts())
+    download = _Download(url, part, size, report, timeouts or HubTimeouts(), token)
     part.truncate(size)
     furthest = part.get_length()
     for _ in range(_TRIES):
@@ -72,6 +78,17 @@ def resolve_redirect(url: str, location: str) -> str:
     return target
 
 
+def is_same_origin(url: str, other: str) -> bool:
+    """Whether two URLs have the same scheme, host and port."""
+    one, two = urlsplit(url), urlsplit(other)
+    ports = {"http": 80, "https": 443}
+    return (one.scheme, one.hostname, one.port or ports.get(one.scheme)) == (
+        two.scheme,
+        two.hostname,
+        two.port or ports.get(two.scheme),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Download:
     url: str
@@ -79,6 +96,7 @@ class _Download:
     size: int
     tell: Callable[[int], None]
     patience: HubTimeouts
+    token: str | None = field(default=None, repr=False)
 
     async def resume(self) -> None:
         """Send one request, for the bytes behind the part."""
@@ -144,6 +162,8 @@ class _Download:
 
     async def _request(self, url: str, start: int) -> ClientResponse:
         headers = {"accept-encoding": "identity", "user-agent": "steersman"}
+        if self.token is not None and is_same_origin(url, self.url):
+            headers["authorization"] = f"Bearer {self.token}"
         if start:
             headers["range"] = f"bytes={start}-"
             noted = self.part.load_state() or ""
@@ -154,10 +174,10 @@ class _Download:
         try:
             client = await get_session()
             return await client.get(
-                url, headers=headers, allow_redirects=False, proxy=_find_proxy(url), timeout=timeout
+                url, headers=headers, allow_redirects=False, proxy=find_http_proxy(url), timeout=timeout
             )
         except (OSError, ValueError, ClientError) as error:
-            raise SourceError(f"{redact_url(url)} cannot be reached: {_describe(error)}") from None
+            raise SourceError(f"{redact_url(url)} cannot be reached: {describe_client_error(error)}") from None
 
 
 async def _read_pieces(response: ClientResponse) -> AsyncGenerator[bytearray, None]:
@@ -169,7 +189,7 @@ async def _read_pieces(response: ClientResponse) -> AsyncGenerator[bytearray, No
         try:
             chunk = await anext(chunks, b"")
         except (OSError, ClientError) as error:
-            chunk, trouble = b"", _describe(error)
+            chunk, trouble = b"", describe_client_error(error)
         piece += chunk
         if len(piece) >= _PIECE or (piece and not chunk):
             yield piece
@@ -180,14 +200,15 @@ async def _read_pieces(response: ClientResponse) -> AsyncGenerator[bytearray, No
             return
 
 
-def _find_proxy(url: str) -> str | None:
+def find_http_proxy(url: str) -> str | None:
+    """The proxy for a URL; `SourceError` if it is of another kind."""
     proxy = find_proxy(url)
     if proxy is not None and not proxy.startswith(("http://", "https://")):
         raise SourceError(f"the proxy {redact_url(proxy)!r} is not an HTTP proxy")
     return proxy
 
 
-def _describe(error: Exception) -> str:
+def describe_client_error(error: Exception) -> str:
     """The error in words; the text of aiohttp itself may hold the password of a proxy."""
     if isinstance(error, TimeoutError):
         return "timeout"
