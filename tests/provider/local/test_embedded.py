@@ -122,6 +122,14 @@ async def test_a_question_about_a_file_is_answered_by_reading_it(local: Model, t
     assert result.usage.output > 10
 
 
+async def test_what_is_not_in_the_project_is_not_made_up(local: Model, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def load():\n    return 1\n")
+    result = await Agent(local, tools=builtin_tools(tmp_path)).prompt("Where is the function save_user defined?")
+    assert result.text == "I did not find `save_user` here. I looked for `save_user` and for `save[_ -]?user`."
+    counted = await Agent(local, tools=builtin_tools(tmp_path)).prompt("How many Python files are there?")
+    assert counted.text == "There is 1 Python file: `a.py`."
+
+
 async def test_small_talk_needs_no_tool(local: Model, tmp_path: Path) -> None:
     agent = Agent(local, tools=builtin_tools(tmp_path))
     result = await agent.prompt("Hello!")
@@ -177,9 +185,8 @@ async def test_an_abandoned_answer_is_not_written_to_its_end(local: Model) -> No
 
 
 async def test_what_was_denied_is_not_made_up(local: Model, tmp_path: Path) -> None:
-    (tmp_path / "Makefile").write_text("all:\n\ttrue\n")
     agent = Agent(local, tools=builtin_tools(tmp_path), approval=Approval(deny=["bash"], workspace=tmp_path))
-    result = await agent.prompt("How many lines has the Makefile?")
+    result = await agent.prompt("Run the command git status.")
     assert result.text == "That did not work. Denied by the rule 'bash'."
 
 

@@ -30,8 +30,13 @@ from steersman.provider.local.prompting.decide import (
     build_decision_schema,
     get_alias,
     is_repeated,
+    list_usual_tools,
     parse_decision,
 )
+from steersman.provider.local.prompting.grounding import SentenceGate, collect_evidence
+from steersman.provider.local.prompting.plan import look_first, look_for_topic, must_look, plan_next
+from steersman.provider.local.prompting.question import parse_question
+from steersman.provider.local.prompting.reply import Reply, describe_unknown
 from steersman.provider.local.serving import slots
 from steersman.provider.local.serving.server import NO_KEEPALIVE, Server
 from steersman.provider.local.serving.slots import ChatMessage
@@ -130,24 +135,37 @@ class _LocalCall:
         """Ask for a decision if there are tools to choose from, and for an answer if the decision is to answer."""
         turns = split_turns(self.request.messages) or [Turn([""])]
         decision = await self._decide(turns)
-        if decision is not None and decision.tool is not None:
+        if isinstance(decision, Decision) and decision.tool is not None:
             for event in self._build_tool_call(decision.tool, decision.arguments):
                 yield event
             return
-        why = self._explain_failure(turns)
-        if why:
-            for event in self._build_text_answer(why):
+        text = decision.text if isinstance(decision, Reply) else self._explain_failure(turns)
+        if text:
+            for event in self._build_text_answer(text):
                 yield event
             return
         async with aclosing(self._stream_answer(turns)) as events:
             async for event in events:
                 yield event
 
-    async def _decide(self, turns: Sequence[Turn]) -> Decision | None:
-        """The next tool call; `None` to answer instead, because there is nothing to choose or nothing new to do."""
+    async def _decide(self, turns: Sequence[Turn]) -> Decision | Reply | None:
+        """The next call, or a reply that rules give; `None` to answer, because there is nothing more to do."""
         tools, choice = self.request.tools, self.options.tool_choice
         if not tools or choice == "none" or (choice == "auto" and len(turns[-1].steps) >= MAX_STEPS):
             return None
+        if choice == "auto":
+            planned = plan_next(turns, tools)
+            if isinstance(planned, Reply) and self.options.output_schema is not None:
+                return None  # the answer has to be in the form that is asked for
+            if isinstance(planned, Reply) or (planned is not None and not is_repeated(planned, turns[-1])):
+                return planned
+        decision = await self._let_model_decide(turns)
+        if choice == "auto" and decision is not None and decision.tool is None:
+            return look_first(turns, tools) or decision
+        return decision
+
+    async def _let_model_decide(self, turns: Sequence[Turn]) -> Decision | None:
+        tools, choice = self.request.tools, self.options.tool_choice
         prefix = build_decision_prefix(tools)
         await _ensure_prefix(self.server, _DECIDING, prefix)
         decision = await self._choose(prefix, turns, tools)
@@ -165,7 +183,9 @@ class _LocalCall:
     ) -> Decision | None:
         """Let the model choose among these tools."""
         named = {get_alias(tool): tool.parameters for tool in tools}
-        schema = build_decision_schema(named, respond=self.options.tool_choice != "required")
+        # A question about the project is not answered before something was looked at.
+        free = self.options.tool_choice != "required" and not must_look(turns, tools)
+        schema = build_decision_schema(named, respond=free)
         options = StreamOptions(max_tokens=_DECISION_TOKENS, temperature=0.0, output_schema=schema)
         steps = turns[-1].steps
         bias = _RESPOND_BIAS_AFTER_RESULT if steps and not steps[-1].failed else _RESPOND_BIAS
@@ -220,16 +240,57 @@ class _LocalCall:
             seed=given.seed,
         )
         asked = self._address_server(_ANSWERING, {"repeat_penalty": 1.05})
+        checked = bool(turns[-1].steps) and given.output_schema is None
         for tokens in _ANSWER_BUDGETS:
             request = _build_request([*prefix, *build_answer_prompt(turns, tokens)])
+            events = _stream_events(_chat, asked, request, options)
             try:
-                async with aclosing(_stream_events(_chat, asked, request, options)) as events:
-                    async for event in events:
+                async with aclosing(self._check(events, turns) if checked else events) as shown:
+                    async for event in shown:
                         yield self._restore_name(event)
                 return
             except ContextOverflowError:
                 if tokens == _ANSWER_BUDGETS[-1]:
                     raise
+
+    async def _check(self, events: Events, turns: Sequence[Turn]) -> Events:
+        """The events of an answer, sentence by sentence, up to the first that says what was read nowhere.
+
+        If that is the first sentence, a search for the words of the question comes instead, or "I don't know".
+        """
+        gate = SentenceGate(collect_evidence(turns))
+        usage, begun = Usage(), False
+        async with aclosing(events):
+            async for event in events:
+                pieces = gate.feed(event.delta) if isinstance(event, TextDelta) else []
+                if isinstance(event, Done):
+                    usage = event.message.usage
+                if isinstance(event, TextEnd | Done):
+                    pieces += gate.finish()
+                for piece in pieces:
+                    if not begun:
+                        yield TextStart(0)
+                        begun = True
+                    yield TextDelta(piece, 0)
+                if gate.refused is not None:
+                    break
+        if gate.released.strip():
+            yield TextEnd(0)
+            yield Done(AssistantMessage([TextContent(gate.released.strip())], usage=usage))
+            return
+        self.used += usage
+        for event in self._look_or_admit(turns):
+            yield event
+
+    def _look_or_admit(self, turns: Sequence[Turn]) -> list[StreamEvent]:
+        """What comes instead of an invented answer: one more search, or what was looked at in vain."""
+        turn, tools = turns[-1], self.request.tools
+        question = parse_question("\n".join(turn.asked))
+        if self.options.tool_choice == "auto":
+            further = look_for_topic(question, turn.steps, list_usual_tools(tools))
+            if further is not None and further.tool is not None and not is_repeated(further, turn):
+                return self._build_tool_call(further.tool, further.arguments)
+        return self._build_text_answer(describe_unknown(question, turn.steps))
 
     def _restore_name(self, event: StreamEvent) -> StreamEvent:
         """The event; the final message gets the usage of both steps and the model name that the user knows."""

@@ -5,14 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from steersman.provider.local.prompting.answer import (
-    Step,
-    Turn,
-    estimate_tokens,
-    split_turns,
-    truncate,
-    truncate_together,
-)
+from steersman.provider.local.prompting.answer import Step, Turn, split_turns
+from steersman.provider.local.prompting.excerpt import choose_excerpt, estimate_tokens, truncate, truncate_together
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message
 
@@ -79,3 +73,18 @@ def test_the_last_result_is_shown_longest() -> None:
     lengths = [len(text) for text in shown]
     assert lengths == sorted(lengths)
     assert sum(map(estimate_tokens, shown)) <= 310
+
+
+def test_of_a_long_file_the_lines_that_matter_are_shown() -> None:
+    text = "\n".join([*(f"line {number}" for number in range(300)), "the port is 8099", *(["more"] * 300)])
+    shown = choose_excerpt("read", text, ["port"], 60)
+    assert "the port is 8099" in shown
+    assert estimate_tokens(shown) <= 70
+    assert choose_excerpt("read", "short", ["port"], 60) == "short"
+
+
+def test_each_hit_of_a_search_is_shown_with_its_file() -> None:
+    found = "src/a.py\n3: PORT = 1\n4- x = 2\nsrc/b.py\n9: the port\n[2 matches in 2 files.]"
+    assert choose_excerpt("search", found, ["port"], 200) == (
+        "src/a.py:3: PORT = 1\nsrc/a.py:4: x = 2\nsrc/b.py:9: the port"
+    )

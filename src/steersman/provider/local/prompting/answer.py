@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
+from steersman.provider.local.prompting.excerpt import choose_excerpt, truncate, truncate_together
+from steersman.provider.local.prompting.question import Question, expand_term, parse_question
 from steersman.provider.local.serving.slots import ChatMessage
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, UserMessage
-
-_CUT = "\n[...]\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,13 @@ class Step:
     def shown(self) -> str:
         """The result as the model sees it."""
         return f"error: {self.result}" if self.failed else self.result
+
+    def read_arguments(self) -> dict[str, Any]:
+        """The arguments of the call; none if they are no JSON object."""
+        try:
+            return msgspec.json.decode(self.arguments, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeError):
+            return {}
 
 
 @dataclass(slots=True)
@@ -67,36 +75,6 @@ def _get_last_turn(turns: list[Turn]) -> Turn:
     return turns[-1]
 
 
-def estimate_tokens(text: str) -> int:
-    """Estimate the tokens of a text, rather too many than too few."""
-    if text.isascii():
-        return len(text) // 3 + 1
-    plain = sum(character.isascii() for character in text)
-    return plain // 3 + 2 * (len(text) - plain) + 1
-
-
-def truncate(text: str, tokens: int) -> str:
-    """The text; if it is longer than so many tokens, its head and its tail."""
-    text = text.strip()
-    whole = estimate_tokens(text)
-    if whole <= tokens:
-        return text
-    length = max(0, len(text) * tokens // whole - len(_CUT))
-    head = length * 3 // 4
-    tail = length - head
-    return text[:head].rstrip() + _CUT + (text[-tail:].lstrip() if tail else "")
-
-
-def truncate_together(texts: Sequence[str], tokens: int) -> list[str]:
-    """The texts within one token budget; each later text gets twice as much as the one before."""
-    shown: list[str] = []
-    for text in reversed(texts):
-        left = max(tokens - sum(map(estimate_tokens, shown)), 0)
-        last = len(shown) == len(texts) - 1
-        shown.append(truncate(text, left if last else max(left * 2 // 3, 1)))
-    return shown[::-1]
-
-
 _INSTRUCTIONS = 200
 _HISTORY = 300
 _TURNS = 4
@@ -107,6 +85,7 @@ You tell the user what was found. The answer is in the results: say it in one to
 and numbers as they stand there. If it is not there, say so. Do not invent anything. Without results, answer from what \
 you know."""
 _ASK = "What came of it?"
+_OVERVIEW = "What does this project do?"
 _FAILED = "That did not work."
 _WANTING_TO_KNOW = (
     "describe", "explain", "find", "give", "list", "open", "print", "read", "show", "summarise", "summarize", "tell",
@@ -173,10 +152,14 @@ def _describe_step_failure(step: Step) -> str:
 
 def _format_turn(turn: Turn, tokens: int) -> list[ChatMessage]:
     asked = truncate("\n".join(turn.asked), tokens)
-    results = truncate_together([step.shown for step in turn.steps], tokens)
+    question = parse_question(asked)
+    steps = _list_relevant(turn.steps, question)
+    results = truncate_together([_choose_lines(step, question, tokens) for step in steps], tokens)
+    if question.kind == "overview" and steps:
+        asked = _OVERVIEW
     shown = [
         f"Result of {step.name} {truncate(step.arguments, 40)}:\n{result}\n"
-        for step, result in zip(turn.steps, results, strict=True)
+        for step, result in zip(steps, results, strict=True)
     ]
     # The last part counts most: a question goes last, but an order goes first, before what came of it.
     # After a failed call, a question at the end would get an invented answer.
@@ -187,6 +170,22 @@ def _format_turn(turn: Turn, tokens: int) -> list[ChatMessage]:
     if turn.answer:
         said.append({"role": "assistant", "content": truncate(turn.answer, tokens)})
     return said
+
+
+def _list_relevant(steps: Sequence[Step], question: Question) -> Sequence[Step]:
+    """The steps whose results have words of the question; all if none has, or if it is an order."""
+    if not question.is_lookup:
+        return steps
+    words = [expand_term(term) for term in question.terms]
+    told = [step for step in steps if any(re.search(word, step.shown, re.IGNORECASE) for word in words)]
+    return told or steps
+
+
+def _choose_lines(step: Step, question: Question, tokens: int) -> str:
+    """The lines of a result that have words of the question, where not all fit."""
+    if step.failed:
+        return step.shown
+    return choose_excerpt(step.name, step.result, [expand_term(term) for term in question.terms], tokens)
 
 
 def _is_question(asked: str) -> bool:

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.local.prompting.answer import Step, Turn, truncate, truncate_together
+from steersman.provider.local.prompting.answer import Step, Turn
+from steersman.provider.local.prompting.excerpt import truncate, truncate_together
 from steersman.provider.local.serving.slots import ChatMessage
 from steersman.types.model import ToolSpec
 
@@ -272,6 +273,11 @@ def get_alias(tool: ToolSpec) -> str:
     """The name of a tool in the prompt of a small model."""
     usual = _USUAL.get(_format_signature(tool))
     return tool.name if usual is None else usual[0]
+
+
+def list_usual_tools(tools: Sequence[ToolSpec]) -> frozenset[str]:
+    """The names of those tools that are the built-in ones, whose results can be read back."""
+    return frozenset(tool.name for tool in tools if _format_signature(tool) in _USUAL)
 
 
 def _format_signature(tool: ToolSpec) -> str:

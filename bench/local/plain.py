@@ -1,24 +1,21 @@
-"""How good and how fast the embedded model is: `python -m bench.local`, with other models by --model local:/path.gguf.
+"""How good and how fast the embedded model is for plain requests.
 
 Each prompt is a whole run of an agent with the built-in tools in a small project. Counted are the right first call with
-its arguments (or none where none is needed), the right last sentence, and seconds. Exits with 1 when a goal is missed.
+its arguments (or none where none is needed), the right last sentence, and seconds.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from bench.local_cases import CASES, Case, make_project
+from bench.local.plain_cases import Case, make_project
 
 from steersman import Agent, ExecutionLimits, get_model
-from steersman.provider.local import DEFAULT_LOCAL_MODEL, prepare
+from steersman.provider.local import prepare
 from steersman.tools.builtin import builtin_tools
 from steersman.types.messages import AssistantMessage
 
@@ -84,17 +81,3 @@ def report(outcomes: list[Outcome]) -> bool:
     if outcomes:
         print(f"{'seconds a prompt':28} {fmean(got.seconds for got in outcomes):5.1f}")
     return all(count >= goal * of for _, count, of, goal in rows)
-
-
-def main() -> int:
-    """Run the campaign."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=f"local:{DEFAULT_LOCAL_MODEL}")
-    parser.add_argument("--only", default="", help="only prompts that have this in them")
-    given = parser.parse_args()
-    chosen = [case for case in CASES if given.only.lower() in case.prompt.lower()]
-    return 0 if report(asyncio.run(campaign(given.model, chosen))) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

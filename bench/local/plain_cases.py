@@ -57,7 +57,8 @@ class Case:
 
 _HERE = r"^(\.|\./|\*|)$"
 CASES = (
-    Case("What does this project do?", (("read", "README"), ("list", _HERE)), "water level|harbour|chart|tide"),
+    Case("What does this project do?", (("read", "README"), ("list", _HERE), ("glob", "README")),
+         "water level|harbour|chart|tide"),
     Case("What is written in notes.txt?", (("read", "^notes.txt$"), ("bash", "cat.*notes.txt")), "sensor|Marta"),
     Case("Which files are in the folder src/tidewatch?", (("list", "src/tidewatch"), ("glob", "src/tidewatch"),
          ("bash", "ls.*src/tidewatch")), "collect.py.*chart.py|chart.py.*collect.py"),
