@@ -230,6 +230,29 @@ def test_the_python_we_run_from_is_not_written(tmp_path: Path) -> None:
         assert status == 0 or "is protected by 'env'" in done.stderr
 
 
+def test_the_folders_of_path_in_the_workspace_are_protected(tmp_path: Path) -> None:
+    """A file there would run in place of a program that a rule allows, such as `git status`."""
+    for folder in ("env/bin", "tools", "src"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("tools")
+    code = "from steersman.tools import Workspace; Workspace('.').replace(input(), b'')"
+    search = os.pathsep.join((str(tmp_path / "env/bin"), str(tmp_path / "link"), "new", str(tmp_path), "", "/usr/bin"))
+    attempts = {"env/bin/git": "env/bin", "tools/git": "tools", "link/git": "tools", "NEW/git": "new"}
+    attempts |= {"src/git": "", "env/other": "", "git": ""}
+    for path, protected in attempts.items():
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input=path,
+            cwd=tmp_path,
+            env={**os.environ, "PATH": search, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == bool(protected), done.stderr
+        assert not protected or f"is protected by {protected!r}" in done.stderr
+
+
 def test_what_is_protected_can_be_chosen(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path, protected=(*PROTECTED, "Secrets", "conf/keys.toml"))
     for path in ("Secrets/x", "deep/secrets/x", "conf/keys.toml", "Conf/Keys.toml", "conf/keys.toml/x", ".git/x"):

@@ -1,6 +1,7 @@
 """Which paths of a workspace can be read but not written: what decides which programs run outside the sandbox.
 
-These are the protected names, git repositories of any name, the Python that we run from, and our session stores.
+These are the protected names, git repositories of any name, the Python that we run from, the folders of PATH, and our
+session stores.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ So the last of several writes sees the others, and so does the search for reposi
 class Protection:
     """The protected paths: a bare name is protected everywhere, a path with a slash from the root on.
 
-    Protected as well are git repositories of any name, and the Python that we run from, where it is below the root.
+    Protected as well are git repositories of any name, and below the root the Python that we run from and the folders
+    of PATH: what is written there would run in place of a program that a rule allows.
     """
 
     def __init__(self, protected: Iterable[str], root: Path) -> None:
@@ -49,7 +51,7 @@ class Protection:
             raise TypeError(f"'protected' is a list of names, got {protected!r}.")
         paths = [tuple(split_path(name)) for name in protected]
         self._names = {normalize_name(path[0]): path[0] for path in paths if len(path) == 1}
-        paths = [*(path for path in paths if len(path) > 1), *_find_own_python(root)]
+        paths = [*(path for path in paths if len(path) > 1), *_find_programs(root)]
         self._paths = [tuple(map(normalize_name, path)) for path in paths]
 
     @contextmanager
@@ -119,9 +121,10 @@ def _read_pointer(root: Root, name: str) -> str | None:
     return "/".join(names[depth:]) if tuple(names[:depth]) == root.parts else None
 
 
-def _find_own_python(root: Path) -> list[tuple[str, ...]]:
-    """Find the folders of the Python that we run from, as names below the root."""
-    real = {Path(os.path.realpath(prefix)) for prefix in (sys.prefix, sys.base_prefix)}
+def _find_programs(root: Path) -> list[tuple[str, ...]]:
+    """Find the folders of the Python that we run from and those of PATH, as names below the root."""
+    folders = (sys.prefix, sys.base_prefix, *filter(None, os.environ.get("PATH", "").split(os.pathsep)))
+    real = {Path(os.path.realpath(folder)) for folder in folders}
     return [path.relative_to(root).parts for path in real if path != root and path.is_relative_to(root)]
 
 
