@@ -43,15 +43,15 @@ class Part:
         self._last: list[str] = []
         self._reading: asyncio.Task[None] | None = None
 
-    async def wait_for(self, beginning: str) -> str:
-        """Read until a line begins like this; the lines after it are read as they come."""
+    async def wait_for(self, beginning: str, words: str = "", seconds: float = _SECONDS_TO_START) -> str:
+        """Read until a line begins like this and has these words; the lines after it are read as they come."""
         assert self._process.stdout is not None
         try:
-            async with asyncio.timeout(_SECONDS_TO_START):
+            async with asyncio.timeout(seconds):
                 while read := await self._process.stdout.readline():
                     line = read.decode(errors="replace").rstrip("\n")
                     self._last = [*self._last[-9:], line]
-                    if line.startswith(beginning):
+                    if line.startswith(beginning) and words in line:
                         self._reading = asyncio.get_running_loop().create_task(self._read())
                         return line
         except TimeoutError:
@@ -214,7 +214,7 @@ async def _start_database(stack: AsyncExitStack) -> tuple[Part, str]:
     words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
     part = await start_part("PostgreSQL", (str(programs / "postgres"), "-D", data, *words), cwd=folder, user=user)
     stack.push_async_callback(part.end, signal.SIGINT)  # which does not wait for clients
-    await _wait_until(lambda: socket.socket(socket.AF_UNIX), str(folder / ".s.PGSQL.5432"), part)
+    await part.wait_for("", "database system is ready")  # it listens before that
     return part, f"postgresql://postgres@/postgres?host={quote(str(folder))}"
 
 
@@ -229,14 +229,13 @@ async def _start_temporal(stack: AsyncExitStack, address: str, folder: Path) -> 
     )  # fmt: skip
     part = await start_part("Temporal", command, cwd=folder)
     stack.push_async_callback(part.end)
-    await _wait_until(socket.socket, (host, int(port)), part)
+    await _wait_until_it_listens(part, (host, int(port)))
     return part
 
 
-async def _wait_until(make: Callable[[], socket.socket], address: str | tuple[str, int], part: Part) -> None:
-    """Wait until a part listens."""
+async def _wait_until_it_listens(part: Part, address: tuple[str, int]) -> None:
     for _ in range(_SECONDS_TO_START * 10):
-        with make() as one:
+        with socket.socket() as one:
             if one.connect_ex(address) == 0:
                 return
         await asyncio.sleep(0.1)

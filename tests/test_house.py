@@ -90,6 +90,7 @@ WALL_CLOCK = {
         "loop/run.py",
         "server/fronts/openai/requests.py",
         "session/journal.py",
+        "session/opening.py",
         "session/stores/jsonl.py",
         "session/stores/memory.py",
         "session/stores/postgres/store.py",

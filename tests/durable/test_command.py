@@ -19,7 +19,9 @@ from tests.session.kit import records
 
 from steersman.cli.exits import UserError
 from steersman.cli.serving.worker import load_agents
+from steersman.context.repair import UNKNOWN
 from steersman.durable import Client
+from steersman.session import Session
 
 pytestmark = pytest.mark.real_time
 CLERK = """
@@ -36,6 +38,29 @@ def play(request):
 
 def clerk():
     return Agent(ScriptedModel(play, repeat_last=True).model, tools=[deploy])
+"""
+
+STEPPER = """
+import asyncio
+from pathlib import Path
+from steersman import Agent, tool
+from steersman.testing import ScriptedModel, answer, call
+
+@tool
+async def step(number: int) -> str:
+    with Path("ledger").open("a") as ledger:
+        ledger.write(f"{number}\\n")
+    if number == 2:
+        print("holding", flush=True)
+        await asyncio.Event().wait()
+    return f"did {number}"
+
+def play(request):
+    number = sum(message.role == "assistant" for message in request.messages)
+    return answer(call("step", number=number)) if number < 5 else answer("All done.")
+
+def stepper():
+    return Agent(ScriptedModel(play, repeat_last=True).model, tools=[step])
 """
 
 
@@ -135,6 +160,32 @@ async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, tem
         await _stop(server)
     types = [record.type for record in records(store, id)]
     assert (types.count("run_start"), types.count("accepted")) == (1, 1)
+
+
+async def test_a_worker_that_gets_sigterm_hands_its_run_over(postgres: Database, temporal: str, tmp_path: Path) -> None:
+    """durable.md U1: at once and not after a heartbeat; nothing is lost, and no step is taken twice."""
+    queue, store = new_queue(), postgres.store()
+    (tmp_path / "agents_of_mine.py").write_text(STEPPER)
+    where = ("--store", make_url(postgres), "--temporal", temporal, "--task-queue", queue)
+    command = ("steersman", "worker", *where, "--agent", "agents_of_mine:stepper")
+    async with running(*command, home=tmp_path) as first, running(*command, home=tmp_path) as second:
+        await first.wait_for("Running sessions of the task queue")
+        await second.wait_for("Running sessions of the task queue")
+        async with Client(store, temporal, task_queue=queue, heartbeat=600) as durable:
+            await durable.start("handed", "Begin.")
+            holds = [asyncio.create_task(program.wait_for("holding")) for program in (first, second)]
+            await asyncio.wait(holds, return_when=asyncio.FIRST_COMPLETED)
+            await _stop(first if holds[0].done() else second)
+            assert (await durable.wait("handed", timeout=60)).text == "All done."
+        for hold in holds:
+            hold.cancel()
+        await asyncio.wait(holds)
+    assert (tmp_path / "ledger").read_text().split() == ["0", "1", "2", "3", "4"]
+    with Session.open(store, "handed", write=False) as session:
+        told = [message.text for message in session.messages if message.role != "assistant"]
+    assert told == ["Begin.", "did 0", "did 1", UNKNOWN, "did 3", "did 4"]
+    types = [record.type for record in records(store, "handed")]
+    assert (types.count("run_end"), types.count("accepted")) == (1, 1)
 
 
 async def _stop(program: Program) -> None:

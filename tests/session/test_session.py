@@ -13,7 +13,9 @@ import pytest
 from tests.session.kit import done, planted, records, reopened, said, types
 
 from steersman import Agent, ExtensionMessage, Session, tool
-from steersman.session.records import FORMAT, Record
+from steersman.session.opening import create_empty
+from steersman.session.records import FORMAT, Record, encode
+from steersman.session.restore import find_last_answer
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import (
     NewerFormat,
@@ -533,3 +535,31 @@ async def test_records_with_strange_types_are_reported_and_do_no_harm(stores: St
     assert all(branch.label is None for branch in agent.session.tree())
     assert (await agent.run("Two.")).end_reason == "done"
     done(agent)
+
+
+async def test_a_session_is_made_for_others_to_open(stores: Store) -> None:
+    """It has its first record and the name of its agent, and no writer."""
+    create_empty(stores, "made", agent_name="clerk")
+    with pytest.raises(SessionExists):
+        create_empty(stores, "made")
+    with Session.open(stores, "made") as session:
+        assert (types(session.records()), session.recorder.index.agent_name) == (["session", "served"], "clerk")
+        session.recorder.add("served", {"agent": "cook"})
+    with Session.open(stores, "made", write=False) as session:
+        assert session.recorder.index.agent_name == "cook"
+
+
+async def test_the_last_answer_is_found_in_the_last_records(stores: Store) -> None:
+    """Unless it may be on another branch, or is further back."""
+    with Session.create(stores, "s") as session:
+        agent = Agent(ScriptedModel("one", "two").model, session=session)
+        await agent.run("Go.")
+        await agent.run("Go on.")
+        session.flush()
+        lines = [encode(record) for record in session.records()]
+        assert find_last_answer(lines) == find_last_answer(lines[-8:]) == "two"
+        assert find_last_answer(lines[-1:]) is None
+        assert find_last_answer([*lines, b"{}"]) is None
+        session.branch(1)
+        session.flush()
+        assert find_last_answer([encode(record) for record in session.records()]) is None

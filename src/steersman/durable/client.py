@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Literal, Self, TypeVar
@@ -27,8 +28,9 @@ from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_erro
 from steersman.durable.errors import DurableError
 from steersman.durable.job import IDLE, WAKE, WORKFLOW, Job, Outcome
 from steersman.durable.questions import OpenQuestion, find_questions
-from steersman.session.opening import Where
-from steersman.session.records import SERVED, Payload
+from steersman.session.opening import Where, create_empty
+from steersman.session.records import Payload
+from steersman.session.restore import find_last_answer
 from steersman.session.session import Session
 from steersman.session.session_queue import Queued, SessionQueue
 from steersman.session.stores.store import FollowedStore, SessionExists
@@ -38,6 +40,7 @@ _T = TypeVar("_T")
 _SHORTEST_HEARTBEAT = 0.5
 _SHORTEST_TASK = 2.0
 _RETRY_SECONDS = 1.0
+_LAST_RECORDS = 16
 
 
 class Client:
@@ -81,8 +84,7 @@ class Client:
         While a run goes on it takes the prompt as a follow-up: a session runs once.
         """
         await self._connect()  # before anything is written: most mistakes are made here
-        await asyncio.to_thread(self._create, session_id, agent)
-        return await self._say(session_id, lambda queue: queue.follow_up(prompt, key=key), agent)
+        return await self._say(session_id, lambda queue: queue.follow_up(prompt, key=key), agent, create=True)
 
     async def steer(
         self,
@@ -101,8 +103,8 @@ class Client:
 
     async def abort(self, session_id: str, *, key: str | None = None) -> Queued:
         """Interrupt the run, if there is one."""
-        queued, has_writer = await asyncio.to_thread(self._queue, session_id, lambda queue: queue.abort(key=key))
-        if not has_writer and await self.is_running(session_id):
+        queued, is_heard = await asyncio.to_thread(self._queue, session_id, lambda queue: queue.abort(key=key))
+        if not is_heard and await self.is_running(session_id):
             with suppress(_NotThere):  # it has ended meanwhile
                 await self._call(lambda client: self._find(client, session_id).signal(WAKE, rpc_timeout=RPC_TIMEOUT))
         return queued
@@ -180,16 +182,18 @@ class Client:
 
     # The store
 
-    def _create(self, session_id: str, agent: str | None) -> None:
+    def _create_and_queue(
+        self, session_id: str, agent: str | None, say: Callable[[SessionQueue], Queued]
+    ) -> tuple[Queued, bool]:
         try:
-            session = Session.create(self.store, session_id)
+            create_empty(self.store, session_id, agent_name=agent)
         except SessionExists:
-            return
-        if agent is not None:
-            session.recorder.add(SERVED, {"agent": agent})
-        session.close()
+            return self._queue(session_id, say)
+        with SessionQueue(self.store, session_id) as queue:
+            return say(queue), False
 
     def _queue(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> tuple[Queued, bool]:
+        """Queue something; also whether a worker has it, or the session open."""
         with SessionQueue(self.store, session_id) as queue:
             queued = say(queue)
             # A worker that has heard it may have closed the session by now.
@@ -208,6 +212,10 @@ class Client:
 
     def _read_outcome(self, session_id: str, outcome: Outcome | None) -> Outcome:
         """The outcome with the last answer; where Temporal knows none, what the session says."""
+        if outcome is not None and outcome.end_reason != IDLE:
+            text = self._read_last_answer(session_id)
+            if text is not None:
+                return replace(outcome, text=text)
         with Session.open(self.store, session_id, write=False) as session:
             answers = [message.text for message in session.messages if message.role == "assistant"]
             text, loop_id = answers[-1] if answers else "", session.last_loop_id
@@ -216,12 +224,30 @@ class Client:
                 for record in session.records():
                     end = record.payload if record.type == "run_end" else end
                 return Outcome(session_id, str(end["end_reason"]), str(end.get("detail", "")), loop_id, text)
-        return Outcome(session_id, outcome.end_reason, outcome.detail, outcome.loop_id, text)
+        return replace(outcome, text=text)
+
+    def _read_last_answer(self, session_id: str) -> str | None:
+        """The last answer, if it is among the last records; `None` if the whole is to be read."""
+        handle = self.store.open(session_id, write=False)
+        try:
+            return find_last_answer([line for _, line in handle.lines(max(0, handle.last_seq - _LAST_RECORDS))])
+        finally:
+            handle.close()
 
     # Temporal
 
-    async def _say(self, session_id: str, say: Callable[[SessionQueue], Queued], agent: str | None = None) -> Queued:
-        queued, is_heard = await asyncio.to_thread(self._queue, session_id, say)
+    async def _say(
+        self,
+        session_id: str,
+        say: Callable[[SessionQueue], Queued],
+        agent: str | None = None,
+        *,
+        create: bool = False,
+    ) -> Queued:
+        if create:
+            queued, is_heard = await asyncio.to_thread(self._create_and_queue, session_id, agent, say)
+        else:
+            queued, is_heard = await asyncio.to_thread(self._queue, session_id, say)
         try:
             await self._wake_unless_heard(session_id, agent, is_heard=is_heard)
         except DurableError as error:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -20,7 +20,6 @@ from steersman.durable.held_handle import HeldHandle
 from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Job, Outcome
 from steersman.durable.questions import find_questions
 from steersman.durable.supervised import SupervisedSession
-from steersman.session.records import SERVED, decode
 from steersman.session.session import Session
 from steersman.session.session_queue import SessionQueue
 from steersman.session.stores.store import (
@@ -35,7 +34,6 @@ from steersman.session.stores.store import (
 from steersman.types.errors import describe_exception
 
 _log = logging.getLogger("steersman.durable")
-_T = TypeVar("_T")
 
 # Seconds that a run waits for a store that does not answer.
 _PATIENCE = 30.0
@@ -73,14 +71,16 @@ class SessionRunner:
             supervised = await self._open(job, take_over=take_over)
             try:
                 outcome = await self._drive(supervised)
-            finally:
+            except BaseException:
                 await asyncio.shield(asyncio.to_thread(supervised.close))
+                raise
+            has_more = await asyncio.shield(asyncio.to_thread(self._close, supervised, outcome))
             if supervised.handle.failure is not None:
                 raise StoreFailed(supervised.handle.failure)
             if supervised.session.taken is not None and outcome.end_reason != WAITING:
                 raise ApplicationError(supervised.session.taken, type="SessionTaken", non_retryable=True)
             last = last if outcome.end_reason == IDLE else outcome
-            if not supervised.has_more and not await asyncio.to_thread(self._has_more, job, last):
+            if not has_more:
                 return last
             take_over = False
 
@@ -107,14 +107,9 @@ class SessionRunner:
     # Opening
 
     async def _open(self, job: Job, *, take_over: bool) -> SupervisedSession:
-        handle = await self._finish_opening(self._open_handle(job, take_over=take_over))
+        session, handle = await self._finish_opening(self._open_session(job, take_over=take_over))
         try:
-            session = await asyncio.to_thread(Session, handle)
-        except BaseException:
-            handle.close()
-            raise
-        try:
-            recorded = await asyncio.to_thread(_read_agent_name, session)
+            recorded = session.recorder.index.agent_name
             name = self._choose_agent(job.agent or recorded)
             agent = await make_named_agent(name, self._agents[name])
             supervised = SupervisedSession(agent, session, handle, job, self._rest_after)
@@ -124,22 +119,22 @@ class SessionRunner:
             raise
         return supervised
 
-    async def _open_handle(self, job: Job, *, take_over: bool) -> HeldHandle:
+    async def _open_session(self, job: Job, *, take_over: bool) -> _Opened:
         if take_over:
-            return _hold(await asyncio.to_thread(self.store.take_over, job.session_id))
+            return await asyncio.to_thread(lambda: _hold(self.store.take_over(job.session_id)))
         # A worker that Temporal has told to stop closes the session within a heartbeat or two.
         deadline = asyncio.get_running_loop().time() + 2 * job.heartbeat
         while True:
             try:
-                return _hold(await asyncio.to_thread(self.store.open, job.session_id))
+                return await asyncio.to_thread(lambda: _hold(self.store.open(job.session_id)))
             except SessionBusy:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 await asyncio.sleep(0.2)
 
-    async def _finish_opening(self, opening: Any) -> HeldHandle:
+    async def _finish_opening(self, opening: Coroutine[Any, Any, _Opened]) -> _Opened:
         """Wait for a session to be opened; one that is cancelled meanwhile is closed again, once it is open."""
-        task: asyncio.Task[HeldHandle] = asyncio.get_running_loop().create_task(opening)
+        task = asyncio.get_running_loop().create_task(opening)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -155,52 +150,53 @@ class SessionRunner:
             raise _SkewError(f"No agent named {name!r} in this worker. Agents here: {', '.join(self._agents)}.")
         return name
 
-    def _has_more(self, job: Job, outcome: Outcome) -> bool:
-        """Whether something was queued since the session was closed, or an answer heard while it was put aside."""
-        with SessionQueue(self.store, job.session_id) as queue:
+    def _close(self, supervised: SupervisedSession, outcome: Outcome) -> bool:
+        """Close a session; whether there is something to do: what was queued meanwhile, or an answer."""
+        supervised.close()
+        if supervised.handle.failure is not None or (
+            supervised.session.taken is not None and outcome.end_reason != WAITING
+        ):
+            return False  # another worker looks
+        if supervised.has_more:
+            return True
+        id = supervised.session.id
+        with SessionQueue(self.store, id) as queue:
             if queue.waiting():
                 return True
         if outcome.end_reason != WAITING:
             return False
-        handle = self.store.open(job.session_id, write=False)
+        handle = self.store.open(id, write=False)
         try:
             return any(question.is_answered for question in find_questions(handle.lines()))
         finally:
             handle.close()
 
 
+class _Opened(NamedTuple):
+    session: Session
+    handle: HeldHandle
+
+
 class _SkewError(SessionError):
     """This worker cannot run the session, and another one may."""
 
 
-def _hold(handle: Handle) -> HeldHandle:
+def _hold(handle: Handle) -> _Opened:
     assert isinstance(handle, SharedHandle)
-    return HeldHandle(handle, _PATIENCE)
+    held = HeldHandle(handle, _PATIENCE)
+    return _Opened(Session(held), held)  # which closes the handle if it fails
 
 
-def _close_opened(task: asyncio.Task[HeldHandle]) -> None:
+def _close_opened(task: asyncio.Task[_Opened]) -> None:
     if not task.cancelled() and task.exception() is None:
-        task.result().close()
-
-
-def _read_agent_name(session: Session) -> str | None:
-    """The agent that the session was made for, or given to since."""
-    found = None
-    mark = f'"{SERVED}"'.encode()
-    assert session.recorder.journal is not None
-    for _, line in session.recorder.journal.lines():
-        if mark in line:
-            with suppress(ValueError):  # a damaged record says nothing
-                record = decode(line)
-                found = str(record.payload.get("agent")) if record.type == SERVED else found
-    return found
+        task.result().session.__exit__()
 
 
 async def _beat(pause: float) -> None:
     """Tell Temporal again and again that this worker is alive; from the event loop, so that a blocked one is not."""
     while True:
+        await asyncio.sleep(pause)  # the time of the first one is that of the start
         activity.heartbeat()
-        await asyncio.sleep(pause)
 
 
 def _make_error(job: Job, error: Exception, attempt: int) -> ApplicationError:

@@ -25,6 +25,7 @@ from steersman.durable.workflow import SessionWorkflow
 from steersman.session.opening import Where
 
 _REST_AFTER = 60.0
+_STICKY = timedelta(seconds=1)
 
 
 class Worker:
@@ -81,10 +82,12 @@ class Worker:
             max_concurrent_activities=self._max_sessions,
             # By default it is a hash of all modules, which takes longer than all else here.
             build_id="steersman",
-            # A workflow is a few events long. Without a cache no task waits for a worker that is gone.
-            max_cached_workflows=0,
+            # What is cached is not sent and replayed again when its run ends. Of a worker that is gone, the task that
+            # ends the run waits this long before another one gets it; taking over the run itself does not.
+            max_cached_workflows=2 * self._max_sessions,
+            sticky_queue_schedule_to_start_timeout=_STICKY,
             # A worker that hangs still has its polls open, and what it is given by them is lost for a heartbeat.
-            max_concurrent_workflow_task_polls=1,
+            max_concurrent_workflow_task_polls=2,
             max_concurrent_activity_task_polls=1,
             max_heartbeat_throttle_interval=timedelta(seconds=0.5),
         )

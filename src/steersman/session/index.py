@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from steersman.session.orders import Order, find_answer
-from steersman.session.records import TREE, Payload
+from steersman.session.records import SERVED, TREE, Payload
 from steersman.session.tree import Node, Tree
 
 
@@ -47,6 +47,7 @@ class Index:
         self.waiting: dict[str, Payload] = {}
         self.delivered_keys: dict[str, Payload] = {}
         self.agent_id: str | None = None
+        self.agent_name: str | None = None
         self.loop_id: str | None = None
         self.running = False
         # Whether the last run was cut off by a crash, and whether it was to be aborted.
@@ -168,6 +169,10 @@ def _read_session(index: Index, _: str, fields: Payload) -> None:
         index.importing = fields.get("importing")
 
 
+def _read_agent_name(index: Index, _: str, fields: Payload) -> None:
+    index.agent_name = _get_text(fields, "agent") or index.agent_name
+
+
 def _read_import_end(index: Index, id: str, _: Payload) -> None:
     index.mark_as_foreign()
     # A file may hold the end of an earlier import, which is not the end of this one.
@@ -222,6 +227,7 @@ def _read_event(index: Index, _: str, fields: Payload) -> None:
 
 _READERS: dict[str, Callable[[Index, str, Payload], None]] = {
     "session": _read_session,
+    SERVED: _read_agent_name,
     "imported": _read_import_end,
     "leaf": _read_leaf,
     "label": _read_label,

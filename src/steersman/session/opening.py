@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
+from steersman.session.records import HEADER, SERVED, Record, make_header
 from steersman.session.stores.store import Handle, SessionBusy, SessionExists, SessionNotFound, SharedStore, Store
 from steersman.types.ids import new_id
 
@@ -36,6 +38,19 @@ def open_store(where: Where) -> Store:
 def create_handle(store: Store, session_id: str | None) -> Handle:
     """The handle of a new session."""
     return store.create(new_id("session") if session_id is None else session_id)
+
+
+def create_empty(store: Store, session_id: str, *, agent_name: str | None = None) -> None:
+    """Make a session for others to open, with the name of its agent; raises `SessionExists`."""
+    handle = store.create(session_id)
+    try:
+        now = time.time()
+        records = [Record(new_id("record"), None, 1, HEADER, now, make_header(session_id, now))]
+        if agent_name is not None:
+            records.append(Record(new_id("record"), None, 2, SERVED, now, {"agent": agent_name}))
+        handle.append(records)
+    finally:
+        handle.close()
 
 
 def take_over_handle(store: Store, session_id: str | None) -> Handle:

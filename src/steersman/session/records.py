@@ -24,6 +24,9 @@ TREE: Final = frozenset(("message", "compaction", "prun", "undo"))
 FROM_QUEUE: Final = frozenset(("accepted", "order"))
 """The types of records that may hold the number of what other processes have queued."""
 
+HEADER: Final = "session"
+"""The type of the first record."""
+
 SERVED: Final = "served"
 """The type of the record that says which agent a session was made for, by its name in a server or worker."""
 
@@ -59,6 +62,11 @@ def decode(line: bytes | str) -> Record:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"Not a record of a session: {error}.") from error
+
+
+def make_header(session_id: str, created: float) -> Payload:
+    """The fields of the first record of a session."""
+    return {"format": FORMAT, "session_id": session_id, "created": created}
 
 
 def make_title(records: Iterable[Record], longest: int = 80) -> str:

@@ -5,7 +5,7 @@ A record that is no valid entry, or that refers to a lost one, is left out and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
@@ -14,7 +14,7 @@ import msgspec
 from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, make_part_id
 from steersman.context.log import Log
 from steersman.context.repair import OpenQuestion, Recovery, find_open_calls
-from steersman.session.records import Payload, Record
+from steersman.session.records import TREE, Payload, Record, decode
 from steersman.session.tree import Node, Tree
 from steersman.types.messages import AgentMessage, ToolResultMessage
 
@@ -95,6 +95,21 @@ def read_message(fields: object) -> AgentMessage | None:
         return cast(AgentMessage, msgspec.convert(fields, AgentMessage))
     except (msgspec.ValidationError, RecursionError):
         return None
+
+
+def find_last_answer(lines: Sequence[bytes]) -> str | None:
+    """The text of the last answer, from the last records of a session; `None` if more of it has to be read."""
+    for line in reversed(lines):
+        try:
+            record = decode(line)
+        except ValueError:
+            return None
+        if record.type == "leaf" or record.type in TREE - {"message"}:
+            return None  # what comes before may be on another branch, or not be shown any more
+        message = read_message(record.payload.get("message")) if record.type == "message" else None
+        if message is not None and message.role == "assistant":
+            return message.text
+    return None
 
 
 def read_waiting(id: str, fields: Payload) -> WaitingMessage | None:

@@ -30,7 +30,7 @@ from steersman.session.opening import (
     writers,
 )
 from steersman.session.recorder import Recorder
-from steersman.session.records import FORMAT, Record, decode
+from steersman.session.records import HEADER, Record, decode, make_header
 from steersman.session.restore import WaitingMessage, build_log, find_recovery, read_entries, read_message, read_waiting
 from steersman.session.stores.store import (
     Handle,
@@ -76,7 +76,7 @@ class Session:
         self._finalizer = finalize(self._index, close_in_thread, journal or handle)
         self._finalizer.atexit = False  # journals have an exit function of their own
         if handle.last_seq == 0:
-            self.recorder.add("session", {"format": FORMAT, "session_id": self.id, "created": clock()})
+            self.recorder.add(HEADER, make_header(self.id, clock()))
 
     # Opening and closing
 
@@ -379,7 +379,7 @@ class Session:
     def _read_entries(self, path: Sequence[Node]) -> Sequence[Entry]:
         """The entries of a path; those that cannot be read are removed from the tree and reported."""
         wanted = {node.seq: node.id for node in path}
-        reading = read_entries(self._read_records_after(min(wanted, default=1) - 1, wanted))
+        reading = read_entries(self._read_records_after(min(wanted) - 1, wanted) if wanted else ())
         usable = {entry.id for entry in reading.entries}
         for node in path:
             if node.id not in usable:

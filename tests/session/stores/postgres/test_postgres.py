@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from tests.session.database import Database, Way
 
 from steersman.session.records import Record
 from steersman.session.stores.postgres.connection import ServerAddress
+from steersman.session.stores.postgres.idle import MOST_IDLE
 from steersman.session.stores.postgres.store import PostgresStore
 from steersman.session.stores.store import (
     Problem,
@@ -519,3 +521,62 @@ def test_a_listener_hears_again_after_its_connection_was_cut(postgres: Database)
         woken.clear()
     queue.close()
     handle.close()
+
+
+def test_the_next_session_uses_the_connection_of_the_last_one(postgres: Database) -> None:
+    """It is free of its lock; and one that was cut while it was not in use is replaced."""
+    store = postgres.store()
+    store.create("s").close()
+    kept = postgres.backends()
+    assert len(kept) == 1
+    other = postgres.store().open("s")  # the lock is free
+    other.append(_samples(1, 1))
+    other.close()
+    for _ in range(3):
+        handle = store.open("s")
+        assert list(read_records(handle)) == _samples(1, 1)
+        assert kept <= postgres.backends()
+        handle.close()
+    postgres.cut()
+    handle = store.open("s")
+    handle.append(_samples(2, 2))
+    with pytest.raises(SessionBusy):
+        postgres.store().open("s")
+    assert not kept & postgres.backends()
+    handle.close()
+
+
+def test_a_store_keeps_few_connections_and_closes_them_with_itself(postgres: Database) -> None:
+    store = postgres.store()
+    handles = [store.create(f"s{number}") for number in range(MOST_IDLE + 3)]
+    assert len(postgres.backends()) == MOST_IDLE + 3
+    while handles:
+        handles.pop().close()
+    assert len(postgres.backends()) == MOST_IDLE
+    del store
+    gc.collect()
+    assert postgres.backends() == set()
+
+
+def test_tables_that_are_made_later_are_found(postgres: Database) -> None:
+    """Also by a store that has looked before there were any, and after they were made anew."""
+    store = postgres.store()
+    assert store.list() == []
+    for _ in range(2):
+        postgres.store().create("s").close()
+        handle = store.open("s")
+        with pytest.raises(SessionBusy):
+            postgres.store().open("s")
+        handle.close()
+        postgres.ask("DROP TABLE steersman_queue, steersman_records, steersman_sessions")
+
+
+def test_a_session_that_could_not_be_opened_is_not_locked(postgres: Database) -> None:
+    """The lock was taken, and then the session was not as expected."""
+    store = postgres.store()
+    store.create("s").close()
+    postgres.ask("ALTER TABLE steersman_sessions RENAME COLUMN epoch TO hidden")
+    with pytest.raises(StoreFailed):
+        store.open("s")
+    postgres.ask("ALTER TABLE steersman_sessions RENAME COLUMN hidden TO epoch")
+    postgres.store().open("s").close()

@@ -20,6 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
+from steersman.session.stores.postgres.idle import IdleConnections
 from steersman.session.stores.postgres.tables import CONFIGURE, HOLDERS, LOCK_TIMEOUT, TABLES, TERMINATE_HOLDER
 from steersman.session.stores.store import StoreFailed
 
@@ -55,6 +56,7 @@ class Connection(psycopg.Connection[Row]):
     """What the server calls the table of the records; `None` where it has none yet."""
     has_queue: bool = False
     """Whether there is a queue, which the first versions did not make."""
+    takes_writes: bool = False
 
     def configure(self, timeout: float) -> None:
         """Set what makes a commit durable, and what keeps the server from closing an idle connection."""
@@ -102,9 +104,17 @@ class Connection(psycopg.Connection[Row]):
         """End the connection that holds the lock of a session, and with it what it has not committed."""
         self.execute(TERMINATE_HOLDER, (self._make_lock_key(number),))
 
-    def unlock_session(self, number: int) -> None:
-        """Release the lock."""
-        self.execute("SELECT pg_advisory_unlock(%s)", (self._make_lock_key(number),))
+    def unlock_all(self) -> None:
+        """Release the locks of this connection."""
+        self.execute("SELECT pg_advisory_unlock_all()")
+
+    def disown(self) -> None:
+        """In a forked child: the connection is the parent's, and must neither be used nor kept from ending with it."""
+        if not self.closed:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nothing, self.pgconn.socket)
+            os.close(nothing)
+            self.close()
 
     def _try_lock(self, number: int) -> bool:
         (had,) = self.execute("SELECT pg_try_advisory_lock(%s)", (self._make_lock_key(number),)).fetchone() or (False,)
@@ -167,6 +177,7 @@ class ServerAddress:
                 "'@', ':', '/', '?' and '%' in a name or password are percent-encoded, or key=value pairs."
             )
         self.timeout = timeout
+        self.idle = IdleConnections()
         self.dsn = make_conninfo(**given)
         self._given = given
         self._secrets = [str(given[name]) for name in _SECRETS if given.get(name)]
@@ -190,6 +201,7 @@ class ServerAddress:
         except BaseException:
             connection.close()
             raise
+        connection.takes_writes = write
         return connection
 
     def make_error(self, what: str, error: psycopg.Error) -> StoreFailed:
@@ -230,6 +242,7 @@ class ReconnectingConnection:
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         _alive.add(self)
+        _pools.add(address.idle)
 
     def run(self, what: str, work: Callable[[Connection], _T]) -> _T:
         """Call `work`; if the connection broke since its last use, call it once more on a new one.
@@ -239,6 +252,8 @@ class ReconnectingConnection:
         with self._lock:
             if self.closed:
                 raise StoreFailed(f"{what}: it is closed.")  # by another thread, and must not connect again
+            if self._connection is None and not self.forked:
+                self._connection = self.address.idle.take(write=self.write)
             tried = self._connection
             try:
                 try:
@@ -252,31 +267,33 @@ class ReconnectingConnection:
         # Outside of the handler: the cause would show the driver's text, with the secrets in it.
         raise failure
 
-    def close(self, last: Callable[[Connection], None] | None = None) -> None:
-        """Close it, after a last call on a connection that still works."""
+    def close(self, *, has_locks: bool = False) -> None:
+        """Close it: a connection that still works is kept for another one, without its locks."""
         with self._lock:
             self.closed = True
             connection, self._connection = self._connection, None
         if connection is None:
             return
+        works = False
         try:
-            if last is not None and not connection.broken:
-                last(connection)
+            if has_locks and not connection.broken:
+                connection.unlock_all()
+            works = not connection.broken and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         except psycopg.Error:
             pass  # the connection ends, and with it all it held
         finally:
-            connection.close()
+            if works:
+                self.address.idle.keep(connection)
+            else:
+                connection.close()
 
     def disown(self) -> None:
-        """In a forked child: the connection is the parent's, and must neither be used nor kept from ending with it."""
+        """In a forked child: the connection is the parent's."""
         self._lock = threading.RLock()
         self.forked = True
         connection, self._connection = self._connection, None
-        if connection is not None and not connection.closed:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, connection.pgconn.socket)
-            os.close(nothing)
-            connection.close()
+        if connection is not None:
+            connection.disown()
 
     def _run_once(self, work: Callable[[Connection], _T]) -> _T:
         connection = self._connection
@@ -292,11 +309,12 @@ class ReconnectingConnection:
 
 
 _alive: WeakSet[ReconnectingConnection] = WeakSet()
+_pools: WeakSet[IdleConnections] = WeakSet()
 
 
 def _disown_all() -> None:
-    for link in list(_alive):
-        link.disown()
+    for each in (*_alive, *_pools):
+        each.disown()
 
 
 os.register_at_fork(after_in_child=_disown_all)

@@ -23,6 +23,7 @@ from steersman.session.stores.postgres.tables import (
     OWN,
     PAGE,
     SET_TITLE,
+    TAKEN,
     WAITING,
     WRITTEN,
     Line,
@@ -111,9 +112,10 @@ class PostgresHandle:
             if connection.lock_session(self._number):
                 self._token = connection.token
                 self._place = connection.make_place(self._number)
-                self._check_epoch(connection)
-                self._last = self._read_last_seq(connection)
-                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._place))
+                values = (CHANNEL, self._place, self._number)
+                epoch, self._last, _ = connection.execute(TAKEN, values).fetchone() or self._raise_not_found()
+                if epoch != self.epoch:
+                    raise make_taken_error(self.session_id)
                 return
         raise make_busy_error(self.session_id)
 
@@ -155,6 +157,8 @@ class PostgresHandle:
         """Find the missing records. If the table is too damaged for that, they are reported when they are read."""
         from steersman.session.stores.postgres.connection import DataCorrupted
 
+        if self._last == 0:
+            return
         wanted = {"number": self._number, "last": self._last}
 
         def work(connection: Connection) -> list[tuple[int, int]]:
@@ -216,8 +220,7 @@ class PostgresHandle:
         """Close the session and release its lock at once."""
         for stop in self._watches:
             stop()
-        held = self._token is not None
-        self._link.close((lambda connection: connection.unlock_session(self._number)) if held else None)
+        self._link.close(has_locks=self._token is not None)
 
     def _encode_lines(self, records: Sequence[Record]) -> list[Line]:
         lines: list[Line] = []

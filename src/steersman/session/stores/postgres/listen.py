@@ -103,11 +103,8 @@ class _Listener:
 
     def close_in_child(self) -> None:
         """In a forked child: the connection is the parent's."""
-        if self._connection is not None and not self._connection.closed:
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, self._connection.pgconn.socket)
-            os.close(nothing)
-            self._connection.close()
+        if self._connection is not None:
+            self._connection.disown()
 
     def _remove(self, watch: _Watch) -> None:
         with self._lock:

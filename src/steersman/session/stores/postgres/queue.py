@@ -10,6 +10,7 @@ from psycopg.errors import UniqueViolation
 from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection
 from steersman.session.stores.postgres.tables import (
     QUEUE,
+    QUEUE_ROWS,
     QUEUED_KEY,
     WAITING,
     check_queued,
@@ -60,10 +61,9 @@ class PostgresQueue:
                 f"The queue of the session {self._session_id!r} could not be read",
                 lambda connection, wanted=wanted: connection.execute(WAITING, wanted).fetchall(),
             )
-            more = [check_queued(self._number, *row[1:]) for row in rows if row[1] is not None]
-            if not more:
+            found.extend(check_queued(self._number, *row[1:]) for row in rows if row[1] is not None)
+            if len(rows) < QUEUE_ROWS:
                 return found
-            found.extend(more)
 
     def close(self) -> None:
         """Close it."""

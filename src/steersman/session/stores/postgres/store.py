@@ -24,7 +24,8 @@ class PostgresStore:
     """Any number of sessions in one database, which several processes and machines may use at once.
 
     `dsn` is a connection string as libpq takes it, `timeout` the most seconds to wait for any one answer. The tables
-    `steersman_sessions`, `steersman_records` and `steersman_queue` are made with the first session.
+    `steersman_sessions`, `steersman_records` and `steersman_queue` are made with the first session. Up to 8 connections
+    that are not in use are kept for the next sessions; they are closed with the store.
     """
 
     def __init__(self, dsn: str, *, timeout: float = _TIMEOUT) -> None:
@@ -58,7 +59,8 @@ class PostgresStore:
                     raise SessionExists(
                         f"There is a session {session_id!r} in {self._address.name!r} already; open it."
                     )
-                handle = PostgresHandle(link, session_id, found[0], epoch=1)
+                number, connection.tables = found
+                handle = PostgresHandle(link, session_id, number, epoch=1)
                 handle.lock(connection)
             return handle
 
@@ -168,7 +170,8 @@ class PostgresStore:
         found = None if connection.tables is None else connection.execute(FIND, (session_id,)).fetchone()
         if found is None:
             raise SessionNotFound(f"No session {session_id!r} in {self._address.name!r}.")
-        return found[0], found[1]
+        number, last, connection.tables = found
+        return number, last
 
     def _open_handle(
         self, link: ReconnectingConnection, what: str, work: Callable[[Connection], PostgresHandle]
@@ -178,7 +181,7 @@ class PostgresStore:
             handle.find_gaps()
             return handle
         except BaseException:
-            link.close()
+            link.close(has_locks=True)
             raise
 
     def __repr__(self) -> str:

@@ -76,10 +76,13 @@ NOTIFY: Final[LiteralString] = """
 """
 CREATE: Final[LiteralString] = """
     INSERT INTO steersman_sessions (id, created, updated, title, last, epoch) VALUES (%s, %s, %s, '', 0, 1)
-    ON CONFLICT (id) DO NOTHING RETURNING number
+    ON CONFLICT (id) DO NOTHING RETURNING number, to_regclass('steersman_records')::oid::bigint
 """
 LOCK_SESSIONS: Final[LiteralString] = "LOCK TABLE steersman_sessions IN SHARE ROW EXCLUSIVE MODE"
-FIND: Final[LiteralString] = "SELECT number, last FROM steersman_sessions WHERE id = %s"
+# The table of the records may have been made anew since the connection was opened.
+FIND: Final[LiteralString] = """
+    SELECT number, last, to_regclass('steersman_records')::oid::bigint FROM steersman_sessions WHERE id = %s
+"""
 LAST: Final[LiteralString] = "SELECT last FROM steersman_sessions WHERE number = %s"
 # Those that follow the session hear of the new owner in the order of the commits, so nothing later of a former one.
 OWN: Final[LiteralString] = """
@@ -88,6 +91,9 @@ OWN: Final[LiteralString] = """
     )
     SELECT number, last, epoch, pg_notify('steersman_watch_' || %s || '_' || number, epoch::text) FROM owned
 """
+# After a takeover: whether this is still the owner, the last record, and a notice to the former owner.
+TAKEN: Final[LiteralString] = "SELECT epoch, last, pg_notify(%s, %s) FROM steersman_sessions WHERE number = %s"
+
 LIST: Final[LiteralString] = """
     SELECT id, title, created, updated, last FROM steersman_sessions ORDER BY updated DESC, number DESC
 """
@@ -142,6 +148,8 @@ QUEUE: Final[LiteralString] = """
     RETURNING number, pg_notify('steersman_queue', %(wake)s)
 """
 QUEUED_KEY: Final[LiteralString] = "SELECT number FROM steersman_queue WHERE session = %s AND key = %b"
+QUEUE_ROWS: Final = 256
+"""The most rows that `WAITING` gives at once."""
 WAITING: Final[LiteralString] = """
     SELECT sessions.epoch, queue.number, queue.key, queue.checksum, queue.data FROM steersman_sessions AS sessions
     LEFT JOIN LATERAL (
