@@ -14,7 +14,7 @@ from weakref import finalize
 if TYPE_CHECKING:
     from steersman.session.stores.postgres.connection import Connection
 
-MOST_IDLE: Final = 8
+MOST_IDLE: Final = 4
 """So many are kept: one that closes a session mostly opens another one soon."""
 LONGEST_IDLE: Final = 60.0
 """Seconds after which one is not used again: something between here and the server may have dropped it."""
@@ -45,8 +45,9 @@ class IdleConnections:
         """Keep a connection that holds no lock and is in no transaction; close it if there are enough."""
         with self._lock:
             self._drop_old()
-            # One that was made before the tables were would not find them.
-            if len(self._kept) < MOST_IDLE and connection.has_queue and _is_quiet(connection):
+            # One that was made before the tables were would not find them; one that only looked is not worth keeping.
+            is_useful = connection.has_queue and connection.takes_writes
+            if len(self._kept) < MOST_IDLE and is_useful and _is_quiet(connection):
                 self._kept.append((time.monotonic(), connection))
                 return
         connection.close()

@@ -24,7 +24,7 @@ class PostgresStore:
     """Any number of sessions in one database, which several processes and machines may use at once.
 
     `dsn` is a connection string as libpq takes it, `timeout` the most seconds to wait for any one answer. The tables
-    `steersman_sessions`, `steersman_records` and `steersman_queue` are made with the first session. Up to 8 connections
+    `steersman_sessions`, `steersman_records` and `steersman_queue` are made with the first session. Up to 4 connections
     that are not in use are kept for the next sessions; they are closed with the store.
     """
 
