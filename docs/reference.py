@@ -374,14 +374,14 @@ def _write_flag(action: Any) -> str:
 
 
 def _write_settings() -> str:
-    from steersman.cli.setup import settings
+    from steersman.cli.setup import settings, settings_parser
 
     about = (settings.__doc__ or "").split("\n\n")[0]
     parts = [_HEAD, "# Settings\n", f"{about}\n", "`~/.config/steersman/config.toml`, and a project's"]
     parts[-1] += f" `{settings.PROJECT_FILE}` once it is trusted.\n"
-    tables = (("_FORMS", ""), ("_APPROVAL", "[approval]"), ("_PROVIDER", "[providers.NAME]"))
+    tables = (("_FORMS", ""), ("_APPROVAL", "[approval]"), ("_PROVIDER", "[providers.NAME]"), ("_HOOK", "[[hooks]]"))
     for name, title in tables:
-        forms = cast(dict[str, tuple[object, str]], vars(settings)[name])
+        forms = cast(dict[str, tuple[object, str]], vars(settings_parser)[name])
         parts += [f"## `{title}`\n" if title else "## At the top\n", "| key | it is |", "|---|---|"]
         parts += [f"| `{key}` | {_escape_cell(what)} |" for key, (_, what) in forms.items()]
         parts.append("")

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, call
+from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
 from steersman.tools.output import ToolContext
-from steersman.tools.skills import MAX_LISTED, MAX_SKILLS, BadFrontMatter, Skills, find_skills, parse_front_matter
+from steersman.tools.skills import MAX_LISTED, MAX_SKILLS, Skills, find_skills
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError
 

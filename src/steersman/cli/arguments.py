@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "serve", "worker", "acp", "mcp"]
+Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "init", "serve", "worker", "acp", "mcp"]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 InputFormat: TypeAlias = Literal["text", "stream-json"]
 
@@ -20,6 +20,7 @@ SUBCOMMANDS = {
     "sessions": "list, show, export, rerun, branch and remove saved sessions",
     "models": "list providers, the keys that are set, prices and context windows",
     "doctor": "check what works on this machine and what is missing",
+    "init": "write a first AGENTS.md and project settings, by looking at the project",
     "serve": "put the agent of this folder behind HTTP, with a web page",
     "worker": "run sessions that Temporal supervises, for servers with --temporal",
     "acp": "be the agent of an editor, over stdin and stdout (Agent Client Protocol)",
@@ -35,6 +36,7 @@ THINKING = ("off", "minimal", "low", "medium", "high")
 _SUBCOMMAND_MODULES = {
     "acp": "steersman.cli.serving.acp",
     "doctor": "steersman.cli.setup.doctor",
+    "init": "steersman.cli.setup.init",
     "mcp": "steersman.cli.serving.mcp",
     "models": "steersman.cli.setup.models",
     "serve": "steersman.cli.serving.serve",
@@ -65,6 +67,7 @@ commands:
   steersman sessions list|show|export|rerun|branch|rm
   steersman models                                  {models}
   steersman doctor                                  {doctor}
+  steersman init [--force]                          {init}
   steersman serve [--port N] [--store URL]          {serve}
   steersman worker --store URL --temporal HOST:PORT {worker}
   steersman acp                                     {acp}
@@ -147,7 +150,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="steersman",
-        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|serve|worker|acp|mcp ...",
+        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|init|serve|worker|acp|mcp ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

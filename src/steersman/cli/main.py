@@ -123,6 +123,10 @@ async def _dispatch(options: Options) -> int:
             from steersman.cli.setup import doctor
 
             return await doctor.run(options)
+        case "init":
+            from steersman.cli.setup import init
+
+            return await init.run(options)
 
 
 def _report_error(error: Exception, *, verbose: bool) -> int:

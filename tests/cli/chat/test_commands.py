@@ -13,8 +13,10 @@ from tests.cli.command import Place
 from steersman import Agent
 from steersman.cli.chat.commands import run_command
 from steersman.cli.chat.conversation import Conversation, Kind
+from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.mcp_files import McpFiles
+from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, make_context_config
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.policy.approval import Mode
@@ -94,6 +96,8 @@ class Room:
         self.mcp: McpFiles | None = None
         self.files: FileHistory | None = None
         self.workspace = Path()
+        self.settings = Settings()
+        self.custom: dict[str, CustomCommand] = {}
 
     def say(self, kind: Kind, text: str) -> None:
         self.said.append((kind, text))
@@ -102,6 +106,7 @@ class Room:
     def put_back(self, text: str) -> None: ...
     def refresh(self) -> None: ...
     def send_control(self, sequence: str) -> None: ...
+    def toggle_vim(self) -> None: ...
     def leave(self, code: int = 0) -> None: ...
     def change_mode(self, mode: Mode) -> None: ...
     async def prepare(self, model: Model) -> None: ...

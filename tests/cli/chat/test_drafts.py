@@ -22,6 +22,7 @@ from steersman.cli.chat.drafts import MAX_FILE_BYTES, Pastes, attach_files, buil
 from steersman.cli.chat.file_search import FileIndex, rank_path
 from steersman.cli.chat.layout import render_state
 from steersman.cli.chat.window_use import render_window_use
+from steersman.policy.approval import Approval
 from steersman.testing import ScriptedModel, answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import ImageContent, TextContent
@@ -153,6 +154,18 @@ def test_a_file_is_attached_once_bounded_and_only_from_the_workspace(tmp_path: P
     message = build_message("See @picture.dat", [picture])
     assert isinstance(message, UserMessage)
     assert get_typed_text(message) == "See @picture.dat"
+
+
+def test_a_file_that_a_rule_denies_is_not_attached_and_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/key").write_text("hush")
+    (tmp_path / "plain").write_text("open")
+    approval = Approval(deny=["read(secrets/**)"], ask=["read(plain)"], workspace=tmp_path)
+    denied, attached = attach_files("See @secrets/key and @plain", tmp_path, approval)
+    assert denied.about == "secrets/key is not attached: the rule read(secrets/**) denies reading it."
+    assert isinstance(denied.content, TextContent)
+    assert "hush" not in denied.content.text
+    assert attached.about == "Attached plain (1 line)."
 
 
 def test_a_link_that_is_exchanged_meanwhile_leads_to_no_file_outside(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def made(workspace: Path, *names: str) -> None:
 
 
 def test_commands_models_and_levels_are_offered_by_how_they_begin(tmp_path: Path) -> None:
-    assert texts("/t", tmp_path) == ["/thinking ", "/tools", "/tree"]
+    assert texts("/t", tmp_path) == ["/thinking ", "/tools", "/tree", "/theme "]
     assert texts("/model o", tmp_path) == ["openai:gpt-x"]
     assert texts("/model ", tmp_path) == ["openai:gpt-x", "local:tiny"]
     assert texts("/thinking m", tmp_path) == ["minimal", "medium"]

@@ -9,7 +9,7 @@ from tests.cli.chat.kit import chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.setup.settings import read_settings
+from steersman.cli.setup.settings_parser import read_settings
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 

@@ -15,7 +15,7 @@ from tests.cli.command import Place, run_command
 from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import parse_settings
+from steersman.cli.setup.settings_parser import parse_settings
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 

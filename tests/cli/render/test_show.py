@@ -316,6 +316,10 @@ def test_a_wait_is_counted_down_and_a_server_that_failed_is_not_called_overloade
         assert f"retrying in {left} s: server error (HTTP 500)" in show.render_live(80, 9)
     heard(show, update("Back."))
     assert "retrying" not in show.render_live(80, 9)
+    # Inside a stream there is no status: the words of the server say whether it is overloaded.
+    for words, told in (("The server had an error (server_error)", "server error"), ("Overloaded", "overloaded")):
+        heard(show, [RetryScheduled(*HEAD, 1, 2.5, ErrorInfo("overloaded", f"x:y: {words}"))])
+        assert show.take_finished(80).endswith(f"retrying in 2.5 s: {told}\n")
 
 
 def test_answers_that_came_from_elsewhere_are_told() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import ProviderSettings, Settings, parse_settings, read_settings
+from steersman.cli.setup.settings import ProviderSettings, Settings
+from steersman.cli.setup.settings_parser import parse_settings, read_settings
 
 PATH = Path("config.toml")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import read_settings
 from steersman.cli.setup.settings_file import add_allow_rules
+from steersman.cli.setup.settings_parser import read_settings
 
 RULE = 'bash(echo "x" \\ y)'
 QUOTED = '"bash(echo \\"x\\" \\\\ y)"'

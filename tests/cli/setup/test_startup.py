@@ -12,7 +12,8 @@ from tests.cli.command import Place, environment
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.setup.startup import MAX_TURNS, UNKNOWN_WINDOW, start_agent
+from steersman.cli.setup.budget import MAX_TURNS
+from steersman.cli.setup.startup import UNKNOWN_WINDOW, start_agent
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.presets import PRESETS
 from steersman.session.session import Session
@@ -68,7 +69,7 @@ async def test_without_a_word_it_has_all_tools_and_asks_before_it_changes_anythi
     assert started == {
         "model": MODEL,
         "why": f"Using {MODEL} (--model).",
-        "tools": ["read", "write", "edit", "list", "glob", "search", "bash", "fetch", "todo"],
+        "tools": ["read", "write", "edit", "list", "glob", "search", "bash", "fetch", "task", "todo"],
         "limits": ExecutionLimits(max_turns=MAX_TURNS, max_total_tokens=None, max_duration=None),
         "approval": "Approval('ask')",
         "thinking": "off",

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.key_binding.vi_state import InputMode
 
 from steersman.cli.chat.question import QUIET, Question
 from steersman.cli.terminal.approval import (
@@ -113,6 +114,8 @@ class Questions:
         self.answer.reset()
         self.open = question
         screen.app.layout.focus(self.answer)
+        screen.app.vi_state.input_mode = InputMode.INSERT
+        screen.attention.call_while(lambda: self.open is question)
         screen.refresh()
         try:
             return await question.answer

@@ -7,33 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Protocol
 
 from steersman.agent.agent import Agent
 from steersman.cli.chat.compacting import compact
 from steersman.cli.chat.conversation import Conversation, Kind
 from steersman.cli.chat.copy_command import copy
+from steersman.cli.chat.custom_commands import CustomCommand, run_custom_command
 from steersman.cli.chat.export_command import export
 from steersman.cli.chat.mcp_command import run_mcp_command
+from steersman.cli.chat.model_commands import change_mode_by_name, change_model, change_thinking
 from steersman.cli.chat.tree import render_tree
 from steersman.cli.chat.undo_command import list_checkpoints, offer_files, redo, undo
 from steersman.cli.chat.window_use import render_window_use
-from steersman.cli.exits import UserError, describe_error, suggest_nearest
+from steersman.cli.exits import describe_error, suggest_nearest
 from steersman.cli.sessions.entry_names import find_entry
-from steersman.cli.sessions.saved import CONFIGURED
-from steersman.cli.setup.model_choice import resolve_model
-from steersman.cli.setup.startup import add_usual_prices, explain_missing_budget, has_unknown_price, make_context_config
 from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.cli.terminal.theme import THEMES, get_theme, use_theme
 from steersman.policy.approval import Mode
 from steersman.types.messages import UserMessage
-from steersman.types.model import Model, ThinkingLevel
+from steersman.types.model import Model
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
     from steersman.cli.setup.file_history import FileHistory
     from steersman.cli.setup.mcp_files import McpFiles
+    from steersman.cli.setup.settings import Settings
     from steersman.session.session import Session
 
 
@@ -50,6 +52,9 @@ KEYS: Mapping[str, str] = {
     "!command": "run a command yourself; the model reads its output. \\! begins a text",
     "Ctrl-D": "quit",
 }
+
+
+_WIDEST_HEAD = 36
 
 
 class Chat(Protocol):
@@ -103,6 +108,20 @@ class Chat(Protocol):
         """Asks for a yes, and shows what it is about."""
         ...
 
+    @property
+    def settings(self) -> Settings:
+        """The settings of the user and of the project."""
+        ...
+
+    def toggle_vim(self) -> None:
+        """Changes between the keys of vi and those of Emacs."""
+        ...
+
+    @property
+    def custom(self) -> Mapping[str, CustomCommand]:
+        """The commands that files of the user and of the project add."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -148,10 +167,12 @@ def escape_text(text: str) -> str:
 async def run_command(chat: Chat, text: str) -> None:
     """Runs a command; shows errors in the chat."""
     word, _, rest = _WORDS.get(text, text)[1:].strip().partition(" ")
-    word = _resolve_name(word)
+    word = _resolve_name(word, chat.custom)
     command = COMMANDS.get(word)
+    if command is None and (custom := chat.custom.get(word)) is not None:
+        command = Command(custom.summary, partial(run_custom_command, custom))
     if command is None:
-        near = suggest_nearest(word, [*COMMANDS, *ALIASES])
+        near = suggest_nearest(word, [*COMMANDS, *ALIASES, *chat.custom])
         chat.say("error", f"No command /{sanitize_line(word)}.{near} /help lists the commands; // sends a slash.")
         return
     if command.only_when_idle and chat.conversation.running:
@@ -165,85 +186,26 @@ async def run_command(chat: Chat, text: str) -> None:
         chat.say("error", describe_error(error))
 
 
-def _resolve_name(word: str) -> str:
+def _resolve_name(word: str, custom: Mapping[str, CustomCommand]) -> str:
     """Resolves a name, an alias or a unique beginning of a name."""
-    begun = [name for name in COMMANDS if word and name.startswith(word)]
-    return word if word in COMMANDS else ALIASES.get(word) or (begun[0] if len(begun) == 1 else word)
+    if word in COMMANDS or word in ALIASES or word in custom:
+        return ALIASES.get(word, word)
+    begun = [name for name in (*COMMANDS, *custom) if word and name.startswith(word)]
+    return begun[0] if len(begun) == 1 else word
+
+
+def list_commands(custom: Mapping[str, CustomCommand]) -> dict[str, tuple[str, str]]:
+    """Lists the commands with their arguments and help texts, those of files last; all is safe to print."""
+    own = {name: (command.arguments, command.summary) for name, command in COMMANDS.items()}
+    return own | {name: (command.arguments, command.summary) for name, command in custom.items()}
 
 
 def _show_help(chat: Chat, _: str) -> None:
-    width = max(len(f"/{name} {command.arguments}") for name, command in COMMANDS.items())
-    lines = [f"{f'/{name} {command.arguments}':<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    heads = {f"/{name} {words}".rstrip(): says for name, (words, says) in list_commands(chat.custom).items()}
+    width = min(_WIDEST_HEAD, max(map(len, heads)))
+    lines = [f"{head:<{width}}  {says}" for head, says in heads.items()]
     keys = [f"{key:<{width}}  {says}" for key, says in KEYS.items()]
     chat.say("notice", "\n".join([*lines, "", *keys]))
-
-
-async def _change_model(chat: Chat, name: str) -> None:
-    agent = chat.conversation.agent
-    if not name:
-        chat.say("notice", f"The model is {describe_model(agent.config.model)}. /model provider:model-id changes it.")
-        return
-    model = await resolve_model(name)
-    limits = agent.config.execution_limits
-    budget = None if limits is None else limits.max_cost
-    if budget is not None:
-        model = add_usual_prices(model)
-    if budget is not None and has_unknown_price(model) and not has_unknown_price(agent.config.model):
-        raise UserError(f"{explain_missing_budget(model)} The model stays {agent.config.model.name}.")
-    await chat.prepare(model)
-    words = chat.get_system_prompt(model)
-    agent.configure(model=model, context_config=make_context_config(model), system_prompt=words)
-    if agent.session is not None:
-        # Kept with the session, so that a later `-c` goes on with this model.
-        agent.session.recorder.add(CONFIGURED, {"model": model.name})
-    when = "From the next turn on" if chat.conversation.running else "Now"
-    chat.say("notice", f"{when} the model is {describe_model(model)}. The conversation continues with it.")
-
-
-def describe_model(model: Model) -> str:
-    """Describes a model: its name, context window and prices."""
-    window = "window unknown" if model.context_window is None else f"window {model.context_window:,} tokens"
-    prices = model.prices
-    price = "price unknown" if prices is None else f"${prices.input:g} in, ${prices.output:g} out per million tokens"
-    if model.provider == "local":
-        price = "free, on this machine"
-    return f"{sanitize_line(model.name)} ({window}; {price})"
-
-
-def _change_thinking(chat: Chat, level: str) -> None:
-    agent = chat.conversation.agent
-    levels = get_args(ThinkingLevel)
-    if not level:
-        chat.say("notice", f"Thinking is {agent.config.thinking_level}. Levels: {', '.join(levels)}.")
-    elif level not in levels:
-        chat.say(
-            "error",
-            f"Thinking is one of {', '.join(levels)}, got {sanitize_line(level)!r}.{suggest_nearest(level, levels)}",
-        )
-    else:
-        agent.configure(thinking_level=cast(ThinkingLevel, level))
-        chat.say("notice", f"From the next turn on thinking is {level}.")
-
-
-def _change_mode(chat: Chat, name: str) -> None:
-    modes: tuple[str, ...] = get_args(Mode)
-    if not name:
-        approval = chat.conversation.agent.config.approval
-        rules = ", ".join(() if approval is None else approval.allowed)
-        allowed = f" Rules: {rules}." if rules else ""
-        chat.say("notice", f"The mode is {chat.conversation.mode}. Modes: {', '.join(modes)}.{sanitize_line(allowed)}")
-    elif name not in modes:
-        chat.say(
-            "error",
-            f"The mode is one of {', '.join(modes)}, got {sanitize_line(name)!r}.{suggest_nearest(name, modes)}",
-        )
-    else:
-        chat.change_mode(cast(Mode, name))
-
-
-def list_modes() -> tuple[str, ...]:
-    """Lists the permission modes."""
-    return cast(tuple[str, ...], get_args(Mode))
 
 
 def _list_tools(chat: Chat, _: str) -> None:
@@ -343,15 +305,30 @@ def _show_context(chat: Chat, _: str) -> None:
     chat.say("notice", "\n".join(render_window_use(chat.conversation.agent, chat.conversation.filled)))
 
 
+def _change_theme(chat: Chat, name: str) -> None:
+    themes = {**THEMES, **chat.settings.themes}
+    if not name:
+        chat.say("notice", f"The theme is {get_theme().name}. Themes: {sanitize_line(', '.join(themes))}.")
+    elif name not in themes:
+        chat.say("error", f"No theme {sanitize_line(name)!r}.{suggest_nearest(name, themes)} /theme lists them.")
+    else:
+        use_theme(themes[name])
+        chat.say("notice", f"From now on the theme is {sanitize_line(name)}; theme in the settings keeps it.")
+
+
+def _toggle_vim(chat: Chat, _: str) -> None:
+    chat.toggle_vim()
+
+
 def _quit(chat: Chat, _: str) -> None:
     chat.leave()
 
 
 COMMANDS: Mapping[str, Command] = {
     "help": Command("list commands and keys", _show_help),
-    "model": Command("show the model, or change it from the next run on", _change_model, "[NAME]"),
-    "thinking": Command("how much the model thinks: off, minimal, low, medium, high", _change_thinking, "[LEVEL]"),
-    "mode": Command("what needs approval: ask, accept-edits, plan or bypass", _change_mode, "[MODE]"),
+    "model": Command("show the model, or change it from the next run on", change_model, "[NAME]"),
+    "thinking": Command("how much the model thinks: off, minimal, low, medium, high", change_thinking, "[LEVEL]"),
+    "mode": Command("what needs approval: ask, accept-edits, plan or bypass", change_mode_by_name, "[MODE]"),
     "tools": Command("list the tools, and which need approval", _list_tools),
     "mcp": Command("show the MCP servers; restart or trust one", run_mcp_command, "[restart NAME | trust [NAME]]"),
     "cost": Command("tokens and cost of this chat", _show_cost),
@@ -367,12 +344,9 @@ COMMANDS: Mapping[str, Command] = {
     "rerun": Command("ask for the last answer again, or for an earlier one", _rerun, "[ID]", only_when_idle=True),
     "continue": Command("continue after an error or an interruption", _continue, only_when_idle=True),
     "clear": Command("start over; the session keeps everything", _clear, only_when_idle=True),
+    "theme": Command("show the themes, or change the colours", _change_theme, "[NAME]"),
+    "vim": Command("type with the keys of vi, or no longer", _toggle_vim),
     "quit": Command("leave the chat", _quit),
 }
 ALIASES: Mapping[str, str] = {"exit": "quit", "q": "quit", "?": "help", "new": "clear"}
 _WORDS: Mapping[str, str] = {"exit": "/quit", "quit": "/quit", ":q": "/quit", "help": "/help"}
-
-
-def list_thinking_levels() -> tuple[str, ...]:
-    """Lists the thinking levels."""
-    return cast(tuple[str, ...], get_args(ThinkingLevel))

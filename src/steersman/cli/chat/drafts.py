@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from steersman.agent.images import read_image
 from steersman.cli.terminal.numbers import format_count
+from steersman.policy.approval import Approval
+from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.confine.path_errors import WorkspaceError
 from steersman.tools.confine.workspace import Workspace
 from steersman.types.content import Content, TextContent
@@ -57,8 +59,11 @@ class Attachment(NamedTuple):
     about: str
 
 
-def attach_files(text: str, workspace: Path) -> list[Attachment]:
-    """Reads the files of the workspace that a text names with `@`; what is no file there stays a word of the text."""
+def attach_files(text: str, workspace: Path, approval: Approval | None = None) -> list[Attachment]:
+    """Reads the files of the workspace that a text names with `@`; what is no file there stays a word of the text.
+
+    A file that a rule of `approval` denies to the tool `read` is not read: to name it may have been a slip.
+    """
     if not _NAMED.search(text):
         return []
     # Opened as the tools open files: a command that runs meanwhile may exchange a file for a link.
@@ -68,6 +73,9 @@ def attach_files(text: str, workspace: Path) -> list[Attachment]:
         for name in dict.fromkeys((match[1], match[1].rstrip(".,;:!?)\"'"))):
             try:
                 path = files.relative(name) if name else "."
+                if (denied := _find_denial(path, files, approval)) is not None:
+                    found[path] = denied
+                    break
                 data = b"" if path in found else _read_at_most(files, path, _MAX_IMAGE_BYTES + 1)
             except (WorkspaceError, OSError):  # not a file, outside, or too long
                 continue
@@ -77,6 +85,16 @@ def attach_files(text: str, workspace: Path) -> list[Attachment]:
         if len(found) == _MAX_FILES:
             break
     return list(found.values())
+
+
+def _find_denial(path: str, files: Workspace, approval: Approval | None) -> Attachment | None:
+    if approval is None or path == "." or not os.path.lexists(files.root / path):
+        return None
+    judged = approval.judge(read_tool(files), {"path": path})
+    if judged.says != "deny":
+        return None
+    content = TextContent(f"The file {path!r} is not attached: the user's rules deny reading it.")
+    return Attachment(content, f"{path} is not attached: the rule {judged.rule} denies reading it.")
 
 
 def build_message(text: str, attached: Sequence[Attachment]) -> str | UserMessage:

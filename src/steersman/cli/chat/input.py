@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application.current import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, has_completions, has_focus, is_searching
+from prompt_toolkit.filters import (
+    Condition,
+    emacs_insert_mode,
+    has_completions,
+    has_focus,
+    is_searching,
+    vi_insert_mode,
+)
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 
-from steersman.cli.chat.commands import ALIASES, COMMANDS, escape_text, list_modes, list_thinking_levels
+from steersman.cli.chat.commands import ALIASES, escape_text, list_commands
+from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.file_search import FileIndex
+from steersman.cli.chat.model_commands import list_modes, list_thinking_levels
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import ApprovalAnswer
@@ -69,6 +81,7 @@ def _bind_input(keys: KeyBindings, screen: Screen) -> None:
     def send(*, later: bool) -> None:
         text = screen.input.text
         screen.input.reset()
+        screen.app.vi_state.input_mode = InputMode.INSERT
         if text.strip():
             # With what was pasted: a placeholder means nothing in a later chat.
             whole = screen.pastes.expand(text)
@@ -107,7 +120,8 @@ def _bind_text(keys: KeyBindings, screen: Screen) -> None:
     """Binds letters and pastes."""
     typing = has_focus(screen.input)
 
-    @keys.add(Keys.Any, filter=typing)
+    # In the normal mode of vi, letters are commands.
+    @keys.add(Keys.Any, filter=typing & (vi_insert_mode | emacs_insert_mode))
     def _(event: KeyPressEvent) -> None:
         # Control characters become visible symbols, so the user sees what is sent.
         screen.note_typing()
@@ -130,7 +144,7 @@ def _bind_stopping(keys: KeyBindings, screen: Screen) -> None:
     running = Condition(lambda: screen.busy)
     empty = Condition(lambda: not screen.input.text)
 
-    @keys.add("escape", filter=typing & running & ~has_completions)
+    @keys.add("escape", filter=typing & running & ~has_completions & ~vi_insert_mode)
     def _(_: KeyPressEvent) -> None:
         screen.interrupt()
 
@@ -236,13 +250,17 @@ class Suggestion:
 
 
 def suggest(
-    before: str, workspace: Path, models: Callable[[], Iterable[str]], files: FileIndex | None = None
+    before: str,
+    workspace: Path,
+    models: Callable[[], Iterable[str]],
+    files: FileIndex | None = None,
+    custom: Mapping[str, CustomCommand] = MappingProxyType({}),
 ) -> Iterator[Suggestion]:
     """Suggests completions for the text before the cursor."""
     if before.startswith("/") and "\n" not in before:
         word, space, rest = before[1:].partition(" ")
         if not space and "/" not in word:
-            yield from _suggest_commands(word)
+            yield from _suggest_commands(word, custom)
             return
         yield from _suggest_arguments(ALIASES.get(word, word), rest.lstrip(), models)
         if space and word in ("model", "thinking", "mode"):
@@ -267,10 +285,10 @@ def is_path_word(before: str) -> bool:
     return _take_last_word(before).startswith("@")
 
 
-def _suggest_commands(word: str) -> Iterator[Suggestion]:
-    for name, command in COMMANDS.items():
+def _suggest_commands(word: str, custom: Mapping[str, CustomCommand]) -> Iterator[Suggestion]:
+    for name, (arguments, summary) in list_commands(custom).items():
         if name.startswith(word):
-            yield Suggestion(f"/{name}{' ' if command.arguments else ''}", len(word) + 1, command.summary)
+            yield Suggestion(f"/{name}{' ' if arguments else ''}", len(word) + 1, summary)
 
 
 def _suggest_arguments(command: str, rest: str, models: Callable[[], Iterable[str]]) -> Iterator[Suggestion]:
@@ -339,8 +357,9 @@ class ChatHistory(History):
 class ChatCompleter(Completer):
     """Completes commands, and paths after `@`, while typing; everything else on Tab."""
 
-    def __init__(self, started: StartedAgent) -> None:
+    def __init__(self, started: StartedAgent, custom: Mapping[str, CustomCommand]) -> None:
         self._started = started
+        self._custom = custom
         self._files = FileIndex(started.workspace)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -350,7 +369,8 @@ class ChatCompleter(Completer):
             return
         model = self._started.agent.config.model
         seen: set[str] = set()
-        for found in suggest(before, self._started.workspace, lambda: list_model_names(model), self._files):
+        models = partial(list_model_names, model)
+        for found in suggest(before, self._started.workspace, models, self._files, self._custom):
             # A file may be found by its folder and by its letters.
             whole = before[: len(before) - found.length] + found.text
             if whole not in seen:

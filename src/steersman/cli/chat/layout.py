@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from prompt_toolkit.application.current import get_app
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.layout import (
     BufferControl,
     ConditionalContainer,
@@ -19,12 +21,14 @@ from prompt_toolkit.layout import (
 )
 from prompt_toolkit.layout.menus import CompletionsMenuControl
 from prompt_toolkit.layout.processors import BeforeInput, HighlightIncrementalSearchProcessor, TabsProcessor
+from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from steersman.cli.chat.conversation import Conversation
 from steersman.cli.terminal.columns import truncate
 from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.cli.terminal.theme import describe_for_prompt
 
 if TYPE_CHECKING:
     from steersman.cli.chat.screen import Screen
@@ -45,12 +49,23 @@ def render_waiting(waiting: Sequence[tuple[str, str]], width: int) -> list[str]:
     return [*lines, truncate(f"and {more} more", width)] if more > 0 else lines
 
 
-def render_state(conversation: Conversation, hint: str, width: int) -> str:
+def build_style() -> Style:
+    """The styles of the theme for what is redrawn."""
+    accent = describe_for_prompt("accent")
+    return Style.from_dict({"dim": describe_for_prompt("dim"), "mark": f"bold {accent}".rstrip()})
+
+
+def get_vi_mode() -> str:
+    """The mode of the keys of vi."""
+    return "insert" if get_app().vi_state.input_mode is InputMode.INSERT else "normal"
+
+
+def render_state(conversation: Conversation, hint: str, width: int, *, vim: str = "") -> str:
     """Renders the status line: a hint if there is one, otherwise the mode, the model and its usage."""
     if hint:
         return truncate(sanitize_line(hint), width)
     usage = conversation.usage
-    parts = [conversation.mode, sanitize_line(conversation.agent.config.model.name)]
+    parts = [*([vim] if vim else []), conversation.mode, sanitize_line(conversation.agent.config.model.name)]
     if conversation.running:
         parts.append("Esc interrupts")
     if usage.known:

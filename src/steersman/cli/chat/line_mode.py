@@ -6,10 +6,12 @@ import asyncio
 import re
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from steersman.cli.chat.commands import is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.drafts import attach_files
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
 from steersman.cli.chat.question import Question, discard_typed_input
@@ -18,6 +20,7 @@ from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call, summarize_result
 from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.mcp_files import McpFiles
+from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.approval import (
     SETTLING,
@@ -47,8 +50,9 @@ _LOOSENS = re.compile(r"/\s*\S+\s+(accept-edits|bypass)\s*")
 class LineChat:
     """A chat view of plain text: Enter sends a line, and output is printed below."""
 
-    def __init__(self, started: StartedAgent, *, color: bool) -> None:
+    def __init__(self, started: StartedAgent, *, color: bool, custom: Mapping[str, CustomCommand]) -> None:
         self.started = started
+        self.custom = custom
         self.conversation = Conversation(started.agent, self)
         self._color = color
         self._question: Question | None = None
@@ -120,6 +124,15 @@ class LineChat:
     def get_system_prompt(self, model: Model) -> str:
         """Returns the system prompt for a model."""
         return self.started.get_system_prompt(model)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the user and of the project."""
+        return self.started.settings
+
+    def toggle_vim(self) -> None:
+        """Says that the terminal itself reads lines here."""
+        self.say("error", "The plain chat has the keys of the terminal, and no others.")
 
     @property
     def mcp(self) -> McpFiles | None:
@@ -230,7 +243,7 @@ class LineChat:
             self.conversation.add_note(describe_to_model(event))
         elif line:
             words = unescape_text(line)
-            self.conversation.send(words, attach_files(words, self.started.workspace))
+            self.conversation.send(words, attach_files(words, self.workspace, self.started.agent.config.approval))
         self._show_input_mark()
 
     async def _confirm(self, why: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,34 +11,37 @@ from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.document import Document
-from prompt_toolkit.styles import Style
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.styles import DynamicStyle
 
 from steersman.cli.chat.asking import Questions
+from steersman.cli.chat.attention import Attention
 from steersman.cli.chat.commands import escape_text, is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.console import Console
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.drafts import Pastes, attach_files
 from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
-from steersman.cli.chat.layout import build_layout, render_state, render_waiting
+from steersman.cli.chat.layout import build_layout, build_style, get_vi_mode, render_state, render_waiting
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
+from steersman.cli.chat.preparing import Preparation
 from steersman.cli.chat.question import Question
 from steersman.cli.chat.todo_list import render_todo, restore_todo
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.render import render_markdown
+from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.startup import StartedAgent
-from steersman.cli.terminal.numbers import format_progress
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.approval import Approved, Mode
 from steersman.tools.builtin.todo import read_todo
 from steersman.types.content import ToolCall
-from steersman.types.events import AgentEvent, ToolExecutionEnd
+from steersman.types.events import AgentEnd, AgentEvent, ToolExecutionEnd
 from steersman.types.model import Model
 
 if TYPE_CHECKING:
     from steersman.cli.render import RunDisplay
     from steersman.cli.setup.file_history import FileHistory
     from steersman.cli.setup.mcp_files import McpFiles
-    from steersman.provider.local.weights.disk import Progress
 
 
 FRAME = 0.04
@@ -53,8 +57,17 @@ ESC_SECONDS, ALT_SECONDS = 0.04, 0.02
 class Screen:
     """The screen of a chat: the view of a conversation, and what its commands work on."""
 
-    def __init__(self, started: StartedAgent, show: RunDisplay, *, color: bool, history_file: Path) -> None:
+    def __init__(
+        self,
+        started: StartedAgent,
+        show: RunDisplay,
+        *,
+        color: bool,
+        history_file: Path,
+        custom: Mapping[str, CustomCommand],
+    ) -> None:
         self.started = started
+        self.custom = custom
         self.show = show
         self.color = color
         self.conversation = Conversation(started.agent, self)
@@ -66,7 +79,7 @@ class Screen:
             name="input",
             multiline=True,
             history=ChatHistory(history_file),
-            completer=ChatCompleter(started),
+            completer=ChatCompleter(started, custom),
             complete_while_typing=True,
             on_text_changed=lambda _: self._clear_hint(),
         )
@@ -74,7 +87,8 @@ class Screen:
         self._printed: list[str] = []
         self._breaking = CtrlC()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._preparing: asyncio.Task[Any] | None = None
+        self._preparation = Preparation(started, self._show_hint, lambda text: self.say("notice", text))
+        self.attention = Attention(started.settings.notify, started.settings.notify_after, self.send_control)
         self.pastes = Pastes()
         self._own_commands = OwnCommands(started.workspace)
         self._own: asyncio.Task[Any] | None = None
@@ -84,13 +98,14 @@ class Screen:
             output=self.output,
             min_redraw_interval=FRAME,
             erase_when_done=True,
-            style=Style.from_dict({"dim": "fg:ansibrightblack", "mark": "bold fg:ansicyan"}),
+            style=DynamicStyle(build_style),
+            editing_mode=EditingMode.VI if started.settings.vim else EditingMode.EMACS,
             color_depth=self.output.get_default_color_depth(),
             before_render=lambda _: self._print_finished(),
             after_render=lambda _: self._finish_draw(),
         )
         self.app.ttimeoutlen, self.app.timeoutlen = ESC_SECONDS, ALT_SECONDS
-        self.app.key_processor.before_key_press.add_handler(lambda _: self.questions.note_key())
+        self.app.key_processor.before_key_press.add_handler(lambda _: self._note_key())
 
     # The view of the conversation
 
@@ -99,6 +114,8 @@ class Screen:
         self.show.show_event(event)
         if type(event) is ToolExecutionEnd and (items := read_todo(event.result)) is not None:
             self.todo = items
+        elif type(event) is AgentEnd:
+            self.attention.call_when_done()
         self.refresh()
 
     def say(self, kind: Kind, text: str) -> None:
@@ -142,33 +159,24 @@ class Screen:
         self.change_mode(CYCLE[(CYCLE.index(mode) + 1) % len(CYCLE)] if mode in CYCLE else CYCLE[0])
 
     async def prepare(self, model: Model) -> None:
-        """Loads an embedded model; the status line shows the progress.
-
-        This may take minutes. Choosing another model, or interrupting, cancels it.
-        """
-        self._stop_preparing()
-        self._preparing = task = asyncio.current_task()
-        try:
-            await self.started.prepare(model, self._show_progress)
-        finally:
-            if self._preparing is task:
-                self._preparing = None
-                self._show_hint("")
-
-    @property
-    def preparing(self) -> bool:
-        """Whether a model is being loaded."""
-        return self._preparing is not None
-
-    def _stop_preparing(self) -> None:
-        task, self._preparing = self._preparing, None
-        if task is not None:
-            task.cancel()
-            self._show_hint("")
+        """Loads an embedded model; the status line shows the progress."""
+        await self._preparation.load(model)
 
     def get_system_prompt(self, model: Model) -> str:
         """Returns the system prompt for a model."""
         return self.started.get_system_prompt(model)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the user and of the project."""
+        return self.started.settings
+
+    def toggle_vim(self) -> None:
+        """Changes between the keys of vi and those of Emacs."""
+        vim = self.app.editing_mode is EditingMode.EMACS
+        self.app.editing_mode = EditingMode.VI if vim else EditingMode.EMACS
+        how = "Esc leaves insert mode; in normal mode it interrupts a run" if vim else "as in most line editors"
+        self.say("notice", f"The keys are those of {'vi' if vim else 'Emacs'}: {how}.")
 
     @property
     def mcp(self) -> McpFiles | None:
@@ -227,7 +235,7 @@ class Screen:
             return
         words = unescape_text(words)
         # Only what is seen in the input names files, not a long paste.
-        attached = attach_files(words, self.started.workspace)
+        attached = attach_files(words, self.workspace, self.started.agent.config.approval)
         send = self.conversation.follow_up if later else self.conversation.send
         send(self.pastes.expand(words), attached)
 
@@ -255,7 +263,7 @@ class Screen:
     @property
     def busy(self) -> bool:
         """Whether there is something to interrupt."""
-        return self.conversation.running or self.preparing or self._own is not None
+        return self.conversation.running or self._preparation.running or self._own is not None
 
     def expand(self) -> None:
         """Shows the whole output of the last tool call, then of all calls of the run."""
@@ -270,8 +278,8 @@ class Screen:
         """Aborts the run and the loading of a model; answers an open question with no."""
         if self._own is not None:
             self._own.cancel()
-        if self.preparing:
-            self._stop_preparing()
+        if self._preparation.running:
+            self._preparation.stop()
             self.say("notice", f"The model stays {sanitize_line(self.conversation.agent.config.model.name)}.")
         self.questions.refuse()
         self.conversation.interrupt()
@@ -315,7 +323,8 @@ class Screen:
 
     def render_state(self) -> str:
         """Renders the status line."""
-        return render_state(self.conversation, self.hint, self.output.get_size().columns)
+        vim = get_vi_mode() if self.app.editing_mode is EditingMode.VI else ""
+        return render_state(self.conversation, self.hint, self.output.get_size().columns, vim=vim)
 
     def _print_finished(self) -> None:
         """Writes finished output into the scrollback, above everything that is redrawn."""
@@ -340,11 +349,9 @@ class Screen:
 
     # Inside
 
-    def _show_progress(self, news: Progress) -> None:
-        if news.notice:
-            self.say("notice", news.what)
-        else:
-            self._show_hint(f"{news.what} {format_progress(news.done, news.total)}")
+    def _note_key(self) -> None:
+        self.questions.note_key()
+        self.attention.note_key()
 
     def _show_hint(self, text: str) -> None:
         self.hint = text

@@ -17,11 +17,12 @@ from contextlib import AsyncExitStack, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
-from steersman.cli.chat.commands import Chat
+from steersman.cli.chat.commands import ALIASES, COMMANDS, Chat
+from steersman.cli.chat.custom_commands import CustomCommand, load_custom_commands
 from steersman.cli.chat.line_mode import LineChat
 from steersman.cli.chat.undo_command import find_untold, make_note
 from steersman.cli.sessions.saved import find_last_end, shorten_session_id
-from steersman.cli.setup.settings import find_history_file
+from steersman.cli.setup.settings import find_history_file, find_theme
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.approval import ask_trust_on_terminal
 from steersman.cli.terminal.columns import allows_color
@@ -30,6 +31,7 @@ from steersman.cli.terminal.numbers import format_count
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.signals import StopRequest, catch_signals
 from steersman.cli.terminal.stderr import StderrMessages
+from steersman.cli.terminal.theme import use_theme
 
 if TYPE_CHECKING:
     from steersman.cli.arguments import Options
@@ -91,8 +93,16 @@ async def _start_and_run(options: Options, stopping: StopRequest, stderr: Stderr
                 chosen=lambda choice: stderr.write_lines(sanitize_line(choice.why)),
             )
         )
+        use_theme(find_theme(started.settings))
+        # What was told is written first: the next question must be the last on the screen.
         await stderr.close()
-        view = callbacks.view = _make_view(started, options)
+        reserved, notices = (*COMMANDS, *ALIASES), list[str]()
+        custom = await load_custom_commands(
+            started.workspace, reserved, ask=ask_trust_on_terminal, notify=notices.append
+        )
+        view = callbacks.view = _make_view(started, options, custom)
+        for notice in notices:
+            view.say("notice", notice)
         with stopping.call_on_stop(view.leave):
             code = await view.run()
         callbacks.view, callbacks.stderr = None, afterwards
@@ -134,17 +144,17 @@ def format_resume_hint(session_id: str) -> str:
     return f"To continue: steersman -c, or steersman -r {sanitize_line(session_id)}"
 
 
-def _make_view(started: StartedAgent, options: Options) -> _View:
+def _make_view(started: StartedAgent, options: Options, custom: Mapping[str, CustomCommand]) -> _View:
     color = allows_color()
     if can_draw():
         from steersman.cli.chat.screen import Screen
         from steersman.cli.render import RunDisplay
 
         show = RunDisplay(color=color, verbose=options.verbose, workspace=started.workspace, hint=EXPAND)
-        view: _View = Screen(started, show, color=color, history_file=find_history_file())
+        view: _View = Screen(started, show, color=color, history_file=find_history_file(), custom=custom)
         view.say("notice", HINT)
     else:
-        view = LineChat(started, color=color)
+        view = LineChat(started, color=color, custom=custom)
         view.say("notice", PLAIN_HINT)
         if not _has_extra():
             view.say("notice", NO_EXTRA)

@@ -17,14 +17,17 @@ from steersman.cli.render.lines import (
     DIM,
     GREEN,
     RED,
+    TAB,
     YELLOW,
     Span,
     crop,
     fold,
+    fold_spans,
     measure_spans,
     paint,
     wrap_spans,
 )
+from steersman.cli.terminal.highlight import Highlighter, color_diff, find_language_of_file
 from steersman.cli.terminal.numbers import SEPARATOR, format_count, format_duration, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.types.events import ToolExecutionEnd
@@ -32,9 +35,6 @@ from steersman.types.messages import ToolResultMessage
 
 DIFF_LINES = 30
 """The default number of lines shown of a diff."""
-_STYLES = {"+": GREEN, "-": RED, "@": DIM, "\\": DIM, "[": DIM}
-
-
 _MAIN_ARGUMENTS = ("command", "path", "file_path", "pattern", "query", "url", "prompt", "name", "text")
 _PATH_ARGUMENTS = ("path", "file_path")
 _SHORT = 60
@@ -75,19 +75,32 @@ def count_changes(text: str) -> DiffStat:
 
 
 def render_diff(
-    text: str, *, width: int, color: bool, max_lines: int | None = DIFF_LINES, escape: Callable[[str], str] = sanitize
+    text: str,
+    *,
+    width: int,
+    color: bool,
+    max_lines: int | None = DIFF_LINES,
+    escape: Callable[[str], str] = sanitize,
+    path: str = "",
 ) -> str:
-    """Renders a unified diff without its header; lines beyond `max_lines` are only counted."""
+    """Renders a unified diff without its header; lines beyond `max_lines` are only counted.
+
+    `path` is the file, whose name says in which language its lines are coloured.
+    """
     body = _strip_header(text)
+    shown = [escape(line.rstrip("\r")).expandtabs(TAB) for line in body[:max_lines]]
     lines: list[str] = []
-    for index, line in enumerate(body):
-        pieces = fold(escape(line.rstrip("\r")), width)
+    for index, spans in enumerate(color_diff(shown, path if color else "")):
+        pieces = fold_spans(spans, width)
         if max_lines is not None and len(lines) + len(pieces) > max_lines:
-            rest = len(body) - index
-            lines.append(paint([(f"\u2026 {rest} more line{'' if rest == 1 else 's'}", DIM)], color=color))
-            break
-        lines += [paint([(piece, _STYLES.get(line[:1], ""))], color=color) for piece in pieces]
-    return "\n".join(lines)
+            return "\n".join([*lines, _count_rest(len(body) - index, color=color)])
+        lines += [paint(piece, color=color) for piece in pieces]
+    rest = len(body) - len(shown)
+    return "\n".join([*lines, _count_rest(rest, color=color)] if rest else lines)
+
+
+def _count_rest(rest: int, *, color: bool) -> str:
+    return paint([(f"\u2026 {rest} more line{'' if rest == 1 else 's'}", DIM)], color=color)
 
 
 def compare_texts(before: str, after: str) -> str:
@@ -268,7 +281,7 @@ def render_finished_call(
     `hint` says how to see the rest of an output.
     """
     lines = [_render_head(event, workspace, width, depth, color=color)]
-    return lines + _render_details(event.result, width, depth, color=color, verbose=verbose, hint=hint)
+    return lines + _render_details(event, width, depth, color=color, verbose=verbose, hint=hint)
 
 
 def render_whole_call(event: ToolExecutionEnd, text: str, workspace: Path, width: int, *, color: bool) -> list[str]:
@@ -277,8 +290,13 @@ def render_whole_call(event: ToolExecutionEnd, text: str, workspace: Path, width
     room = max(1, width - len(_INDENT))
     changes: object = event.result.details.get("diff")
     if isinstance(changes, str) and changes:
-        diff = render_diff(changes, width=room, color=color, max_lines=None)
+        diff = render_diff(changes, width=room, color=color, max_lines=None, path=_get_path(event))
         return [head, *[f"{_INDENT}{line}" for line in diff.split("\n")]]
+    block = Highlighter(find_language_of_file(_get_path(event)) if color and event.tool_name == "read" else None)
+    if block.active:
+        colored = block.color([line.expandtabs(TAB) for line in _tidy(text).split("\n")])
+        pieces = [piece for spans in colored for piece in fold_spans(spans, room)]
+        return [head, *[paint([(_INDENT, ""), *piece], color=True) for piece in pieces]]
     lines = [piece for line in _tidy(text).split("\n") for piece in fold(line, room)]
     return [head, *_paint_dim(lines if any(lines) else ["(no output)"], 0, color=color)]
 
@@ -294,15 +312,21 @@ def _render_head(event: ToolExecutionEnd, workspace: Path, width: int, depth: in
     return render_call(sign, sanitize_line(event.tool_name), about, tail, width, depth, color=color)
 
 
+def _get_path(event: ToolExecutionEnd) -> str:
+    path: object = event.args.get("path")
+    return path if isinstance(path, str) else ""
+
+
 def _render_details(
-    result: ToolResultMessage, width: int, depth: int, *, color: bool, verbose: bool, hint: str
+    event: ToolExecutionEnd, width: int, depth: int, *, color: bool, verbose: bool, hint: str
 ) -> list[str]:
+    result = event.result
     changes: object = result.details.get("diff")
     if isinstance(changes, str) and changes:
         shift = _INDENT * (depth + 1)
-        text = render_diff(
-            changes, width=max(1, width - len(shift)), color=color, max_lines=DIFF_LINES if verbose or not depth else 6
-        )
+        most = DIFF_LINES if verbose or not depth else 6
+        room = max(1, width - len(shift))
+        text = render_diff(changes, width=room, color=color, max_lines=most, path=_get_path(event))
         return [f"{shift}{line}" for line in text.split("\n")]
     if result.is_error and "exit_code" not in result.details:
         style = YELLOW if result.details.get("status") in _SIGNS else RED

@@ -1,18 +1,13 @@
-"""Wraps, crops and colours styled text; the only module that writes escape sequences into the rendered output of a run.
-
-The text must be sanitized already. A style is the parameters of an SGR sequence, such as `1;36`.
-"""
+"""Wraps and crops styled text. The text must be sanitized already; `terminal.theme` writes the escape sequences."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
 
 from rich.cells import cell_len, chop_cells, get_character_cell_size
 
-Span: TypeAlias = tuple[str, str]
-"""A text and its style."""
+from steersman.cli.terminal.spans import Span, paint, slice_spans
 
 BOLD = "1"
 DIM = "2"
@@ -29,7 +24,9 @@ _WIDE = "\u3000-\u9fff\uac00-\ud7af\uf900-\ufaff\uff01-\uff60"
 _CLOSING = "\u3001\u3002\u300d\u300f\uff01\uff09\uff0c\uff1a\uff1b\uff1f"
 # A line may break at spaces, and after an ideograph with its closing punctuation.
 _WORD = re.compile(rf" *(?:[{_WIDE}][{_CLOSING}]*|[^ {_WIDE}]+)")
-_TAB = 4
+TAB = 4
+"""How many columns a tab takes at most."""
+
 
 # Joins characters into one emoji on terminals that support it; others show them one by one.
 _JOINER = "\u200d"
@@ -37,13 +34,6 @@ _TONES = "\U0001f3fb-\U0001f3ff"
 _JOINED = re.compile(f"[{_JOINER}\ufe0f{_TONES}]")
 _PICTURE = re.compile(rf".(?:{_JOINER}.|[{_JOINER}\ufe0f{_TONES}\u0300-\u036f\u20e3])*", re.DOTALL)
 _TONE = re.compile(f"[{_TONES}]")
-
-
-def paint(spans: Iterable[Span], *, color: bool) -> str:
-    """Returns the spans as text for a terminal; without `color`, no escape sequence."""
-    if not color:
-        return join_text(spans)
-    return "".join([f"\x1b[{style}m{text}\x1b[0m" if style and text else text for text, style in spans])
 
 
 def join_text(spans: Iterable[Span]) -> str:
@@ -87,7 +77,7 @@ def wrap_spans(spans: Sequence[Span], room: int) -> list[list[Span]]:
     """Wraps the spans into lines of at most `room` columns, between words if possible."""
     plain = join_text(spans)
     if "\t" in plain:
-        spans = [(text.expandtabs(_TAB), style) for text, style in spans]
+        spans = [(text.expandtabs(TAB), style) for text, style in spans]
         plain = join_text(spans)
     if "\n" not in plain and measure_width(plain) <= room:
         return [list(spans)]
@@ -96,13 +86,23 @@ def wrap_spans(spans: Sequence[Span], room: int) -> list[list[Span]]:
     for line in plain.split("\n"):
         cuts += [(start + low, start + high) for low, high in _find_breaks(line, max(1, room))]
         start += len(line) + 1
-    return list(_slice(spans, cuts))
+    return list(slice_spans(spans, cuts))
 
 
 def fold(text: str, room: int) -> list[str]:
     """Splits a line of code or output into pieces of at most `room` columns; keeps every character."""
-    text = text.expandtabs(_TAB)
+    text = text.expandtabs(TAB)
     return [text] if measure_width(text) <= room else chop(text, room)
+
+
+def fold_spans(spans: Sequence[Span], room: int) -> list[list[Span]]:
+    """Splits a line of spans, without tabs, into pieces of at most `room` columns; keeps every character."""
+    cuts: list[tuple[int, int]] = []
+    start = 0
+    for piece in fold(join_text(spans), room):
+        cuts.append((start, start + len(piece)))
+        start += len(piece)
+    return list(slice_spans(spans, cuts))
 
 
 def crop(text: str, room: int) -> str:
@@ -146,22 +146,3 @@ def _find_breaks(line: str, room: int) -> Iterator[tuple[int, int]]:
             start += len(piece)
         end, used = match.end(), measure_width(last)
     yield start, end
-
-
-def _slice(spans: Sequence[Span], cuts: Sequence[tuple[int, int]]) -> Iterator[list[Span]]:
-    """Yields the parts of the spans between each pair of positions, in one pass."""
-    index = offset = 0
-    for start, end in cuts:
-        line: list[Span] = []
-        while index < len(spans) and offset + len(spans[index][0]) <= start:
-            offset += len(spans[index][0])
-            index += 1
-        here, place = index, offset
-        while here < len(spans) and place < end:
-            text, style = spans[here]
-            part = text[max(0, start - place) : end - place]
-            if part:
-                line.append((part, style))
-            place += len(text)
-            here += 1
-        yield line

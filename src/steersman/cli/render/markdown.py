@@ -20,15 +20,18 @@ from steersman.cli.render.lines import (
     ITALIC,
     RED,
     STRUCK,
+    TAB,
     UNDERLINED,
     Span,
     fold,
+    fold_spans,
     indent,
     join_text,
     measure_spans,
     paint,
     wrap_spans,
 )
+from steersman.cli.terminal.highlight import Highlighter, find_language
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 
 Cell: TypeAlias = Sequence[Span]
@@ -139,14 +142,19 @@ def render_block(node: SyntaxTreeNode, width: int, *, color: bool) -> list[str]:
     return _BLOCKS.get(node.type, _render_other)(node, width, color)
 
 
-def render_code(text: str, info: str, width: int, *, color: bool) -> list[str]:
-    """Renders a code block."""
+def render_code(text: str, info: str, width: int, *, color: bool, block: Highlighter | None = None) -> list[str]:
+    """Renders a code block, or the next lines of the one that `block` colours."""
     marks = _DIFF if info.split(" ")[0] in ("diff", "patch") else {}
     shift = " " * (_INDENT if width > _NARROWEST_TEXT + _INDENT else 0)
+    lines = [sanitize(line).expandtabs(TAB) for line in text.split("\n")]
+    block = Highlighter(find_language(info) if color else None) if block is None else block
+    if block.active and color:
+        return [paint([(shift, ""), *piece], color=True)
+                for spans in block.color(lines) for piece in fold_spans(spans, width - len(shift))]  # fmt: skip
     return [
         paint([(shift, ""), (piece, marks.get(line[:1], CYAN if not marks else ""))], color=color)
-        for line in text.split("\n")
-        for piece in fold(sanitize(line), width - len(shift))
+        for line in lines
+        for piece in fold(line, width - len(shift))
     ]
 
 

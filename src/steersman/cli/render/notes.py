@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -25,6 +26,7 @@ _AGAIN = "\u21bb "
 _STOP = "\u2298 "
 # Too many requests, service unavailable, and the one that Anthropic uses.
 _OVERLOADED = (429, 503, 529)
+_SAYS_FAILED = re.compile(r"server.?error|internal|had an error", re.IGNORECASE)
 
 
 _ENDS: Mapping[str, tuple[str, str, str]] = {
@@ -49,6 +51,9 @@ def describe_failure(error: ErrorInfo) -> str:
     """Describes a failure of a provider in a few words; a server that failed is not one that is overloaded."""
     if error.kind == "overloaded" and error.status is not None and error.status not in _OVERLOADED:
         return f"server error (HTTP {error.status})"
+    if error.kind == "overloaded" and error.status is None and _SAYS_FAILED.search(error.message):
+        # Inside a stream there is no status, and many failures have this kind, because all are worth a retry.
+        return "server error"
     return error.kind.replace("_", " ")
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from markdown_it.tree import SyntaxTreeNode
 
 from steersman.cli.render.markdown import parse_blocks, render_block, render_code, render_item
+from steersman.cli.terminal.highlight import Highlighter, find_language
 from steersman.cli.terminal.sanitize import sanitize
 
 _LONGEST = 4_000
@@ -62,6 +63,7 @@ class StreamingMarkdown:
         self._new: list[str] = []
         self._tail = ""
         self._fence: _Fence | None = None
+        self._code: Highlighter | None = None
         self._last_list = ""
         self._blank_before = False
         self._grown = False
@@ -77,7 +79,7 @@ class StreamingMarkdown:
 
     def drop(self) -> None:
         """Forgets what was not returned yet."""
-        self._new, self._tail, self._fence = [], "", None
+        self._new, self._tail, self._fence, self._code = [], "", None, None
 
     def take_finished(self, width: int) -> list[str]:
         """Returns the lines that no longer change, each once."""
@@ -94,7 +96,11 @@ class StreamingMarkdown:
         """Renders the unfinished rest as it would look now."""
         self._absorb()
         if self._fence is not None:
-            return render_code(self._tail, self._fence.info, width, color=self._color) if self._tail else []
+            # The line that still grows is not coloured by its syntax: that would be done again for each piece.
+            plain = Highlighter(None)
+            return (
+                render_code(self._tail, self._fence.info, width, color=self._color, block=plain) if self._tail else []
+            )
         lines: list[str] = []
         given = self.given
         for piece in self._split_blocks(self._take_visible_end()):
@@ -132,16 +138,19 @@ class StreamingMarkdown:
 
     def _take_code(self, fence: _Fence, width: int, lines: list[str]) -> bool:
         *whole, partial = self._tail.split("\n")
-        for index, line in enumerate(whole):
-            if fence.is_closed_by(line):
-                self._fence = None
-                self._tail = self._tail[sum(map(len, whole[: index + 1])) + index + 1 :]
-                return True
-            lines += render_code(line, fence.info, width, color=self._color)
+        end = next((index for index, line in enumerate(whole) if fence.is_closed_by(line)), None)
+        code = whole[:end]
+        if code:
+            # Several lines at once, so that each is coloured once and the context of all of them is read once.
+            lines += render_code("\n".join(code), fence.info, width, color=self._color, block=self._code)
+        if end is not None:
+            self._fence, self._code = None, None
+            self._tail = self._tail[_find_offset(whole, end + 1) :]
+            return True
         self._tail = partial
         if len(partial) > _LONGEST or (self.closed and partial):
             if not fence.is_closed_by(partial):
-                lines += render_code(partial, fence.info, width, color=self._color)
+                lines += render_code(partial, fence.info, width, color=self._color, block=self._code)
             self._tail = ""
         return False
 
@@ -162,6 +171,7 @@ class StreamingMarkdown:
             ):
                 lines += self._render_gap(piece)
                 self.given, self._last_list, self._fence = True, "", opened
+                self._code = Highlighter(find_language(opened.info) if self._color else None)
                 self._tail = self._tail[_find_offset(source, piece.start + 1) :]
                 return True
             if following is None and not self.closed and not _is_complete(piece, source):

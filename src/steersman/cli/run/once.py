@@ -19,6 +19,7 @@ from steersman.cli.arguments import Options
 from steersman.cli.exits import DONE, ERROR, USAGE, describe_error, get_exit_code
 from steersman.cli.run.output import JsonResult, PlainText, StreamJson
 from steersman.cli.run.stdin_orders import OrderDriver, RunView
+from steersman.cli.setup.settings import find_theme
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.approval import ask_on_terminal, ask_trust_on_terminal
 from steersman.cli.terminal.columns import allows_color
@@ -27,6 +28,7 @@ from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.signals import StopRequest, catch_signals
 from steersman.cli.terminal.stderr import StderrMessages
 from steersman.cli.terminal.stdout import OutputWriter
+from steersman.cli.terminal.theme import use_theme
 from steersman.types.errors import MissingExtra
 from steersman.types.events import AgentEvent, ApprovalRequested, ApprovalResolved, ToolExecutionEnd
 from steersman.types.messages import EndReason
@@ -192,6 +194,7 @@ class _Invocation:
                     chosen=self._report_choice,
                 )
             )
+            use_theme(find_theme(started.settings))
             view = self._choose_view(started, asking)
             self._agent = started.agent
             started.agent.subscribe(self._advise_on_denial)

@@ -25,7 +25,8 @@ from steersman.cli.setup.model_choice import (
     find_server_url,
     redact_base_url,
 )
-from steersman.cli.setup.settings import Settings, find_config_file, read_settings
+from steersman.cli.setup.settings import Settings, find_config_file
+from steersman.cli.setup.settings_parser import read_settings
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS, LocalModel, find_cache_folder
 from steersman.provider.local.weights.huggingface import list_hub_models
 from steersman.provider.models.presets import PRESETS, Preset, find_base_url

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import make_private_folder, parse_settings, read_settings_bytes
+from steersman.cli.setup.settings import make_private_folder
+from steersman.cli.setup.settings_parser import parse_settings, read_settings_bytes
 
 _TABLE = re.compile(r"^[ \t]*\[approval\][ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 _NEXT_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)

@@ -7,10 +7,9 @@ import os
 import platform
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +17,10 @@ from steersman.agent.agent import Agent
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.sessions.saved import close_session, open_session
+from steersman.cli.setup.agent_files import TASK, load_agent_files, make_task_tool
+from steersman.cli.setup.budget import add_usual_prices, build_limits
 from steersman.cli.setup.file_history import FileHistory
+from steersman.cli.setup.hook_commands import HookCommands
 from steersman.cli.setup.kept_model import choose_kept_model
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
@@ -28,8 +30,8 @@ from steersman.cli.setup.settings import (
     find_config_file,
     get_current_folder,
     read_file_bytes,
-    read_settings,
 )
+from steersman.cli.setup.settings_parser import read_settings
 from steersman.cli.setup.trust import load_project_settings
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.compaction.strategies import ContextConfig
@@ -37,8 +39,7 @@ from steersman.context.instructions import find_instructions
 from steersman.loop.config import ApproveFn
 from steersman.policy.approval import Approval, Mode
 from steersman.policy.limits import ExecutionLimits
-from steersman.provider.models.catalogue import find_facts
-from steersman.provider.models.presets import PRESETS
+from steersman.team.task import task_tool
 from steersman.tools.builtin import builtin_tools
 from steersman.tools.builtin.todo import todo
 from steersman.tools.schema.from_types import build_output_codec
@@ -65,9 +66,6 @@ _DATA = (
 )
 _BRIEF = "Answer briefly and plainly, in Markdown; name places in files as path:line."
 
-
-MAX_TURNS = 200
-"""The default limit of turns per run."""
 
 MAX_SCHEMA_BYTES = 1024 * 1024
 """The most bytes of a JSON Schema file."""
@@ -107,6 +105,7 @@ class StartedAgent:
     output_schema: dict[str, Any] | None = None
     mcp: McpFiles | None = None
     files: FileHistory | None = None
+    settings: Settings = field(default_factory=Settings)
 
     async def prepare(self, model: Model, progress: Callable[[Progress], None] | None = None) -> None:
         """Loads the embedded model, which may download it first; other models need nothing."""
@@ -159,14 +158,27 @@ async def start_agent(
         if files is not None:
             stack.callback(files.close)
             tools = files.watch(tools)
-        agent = plan.build_agent(options, tools, get_system_prompt(plan.model), session, approve)
+        hooks = HookCommands(plan.settings.hooks, workspace, note) if plan.settings.hooks else None
+        agent = plan.build_agent(options, tools, get_system_prompt(plan.model), session, approve, hooks)
         stack.enter_context(agent)
         if files is not None:
             files.agent = agent
+        if hooks is not None:
+            stack.push_async_callback(hooks.close)
+            agent.subscribe(hooks.tell)
         if chosen is not None:
             chosen(plan.choice)
         started = StartedAgent(
-            agent, plan.model, plan.choice.why, workspace, get_system_prompt, tuple(notices), plan.schema, mcp, files
+            agent,
+            plan.model,
+            plan.choice.why,
+            workspace,
+            get_system_prompt,
+            tuple(notices),
+            plan.schema,
+            mcp,
+            files,
+            plan.settings,
         )
         await started.prepare(plan.model, progress)
         yield started
@@ -221,8 +233,10 @@ class _Plan:
         words: str,
         session: Session | None,
         approve: ApproveFn | None,
+        hooks: HookCommands | None,
     ) -> Agent[Any]:
         """Builds the agent of this plan."""
+        joined = {} if hooks is None else hooks.get_agent_options()
         return Agent(
             self.model,
             tools=tools,
@@ -236,6 +250,7 @@ class _Plan:
             approval=self.approval,
             approve=approve,
             approve_timeout=options.approval_timeout,
+            **joined,
         )
 
 
@@ -258,12 +273,16 @@ async def _make_plan(
     choice = kept or await choose_model(options.model, settings)
     if names is None and choice.model.provider == "local":
         # It has little room, and an own prompt for the tools that it knows.
-        builtin.remove(todo)
+        builtin = [tool for tool in builtin if tool.name not in (TASK, todo.name)]
     fallbacks = [await resolve_model(name) for name in settings.fallbacks]
     models = [choice.model, *fallbacks]
     if options.max_budget_usd or settings.max_budget_usd:
         models = [add_usual_prices(model) for model in models]
-    limits = _build_limits(options, settings, models, notify)
+    limits = build_limits(options, settings, models, notify)
+    if any(tool.name == TASK for tool in builtin):
+        files = await load_agent_files(workspace, ask=ask, notify=notify)
+        task = await make_task_tool(files, builtin, has_budget=limits.max_cost is not None, notify=notify)
+        builtin = [task if tool.name == TASK else tool for tool in builtin]
     return _Plan(workspace, settings, schema, builtin, approval, choice, models[0], models[1:], limits)
 
 
@@ -283,7 +302,8 @@ def _read_schema(path: Path) -> dict[str, Any]:
 
 def _choose_builtin_tools(names: Sequence[str] | None, workspace: Path) -> list[Tool]:
     """Returns the built-in tools of these names, in their usual order; all if `names` is `None`."""
-    tools = [*builtin_tools(workspace), todo]
+    # The real one, with all its agents, takes the place of this `task` once the model is known.
+    tools = [*builtin_tools(workspace), task_tool(), todo]
     known = [tool.name for tool in tools]
     for name in names or ():
         if name not in known:
@@ -307,54 +327,9 @@ def _build_approval(options: Options, settings: Settings, workspace: Path) -> Ap
         raise UserError(str(error), code=2) from error
 
 
-def _build_limits(
-    options: Options, settings: Settings, models: Sequence[Model], notify: Callable[[str], None]
-) -> ExecutionLimits:
-    """Builds the limits of a run. Only turns have a default limit, because a person is there to stop a run.
-
-    A budget must hold for each of the models, fallbacks included.
-    """
-    budget = options.max_budget_usd or settings.max_budget_usd
-    for model in models if budget is not None else ():
-        if has_unknown_price(model):
-            text = explain_missing_budget(model)
-            if options.max_budget_usd is not None:
-                raise UserError(f"{text} Leave --max-budget-usd out.{_suggest_prices()}", code=2)
-            notify(text)
-    return ExecutionLimits(
-        max_turns=options.max_turns or settings.max_turns or MAX_TURNS,
-        max_total_tokens=None,
-        max_duration=options.max_duration or settings.max_duration,
-        max_cost=budget,
-    )
-
-
 def make_context_config(model: Model) -> ContextConfig:
     """Returns a context config that takes its size from the model, or a usual one if its window is unknown."""
     return ContextConfig(max_context_tokens=None if model.context_window is not None else UNKNOWN_WINDOW)
-
-
-def add_usual_prices(model: Model) -> Model:
-    """Adds the provider's usual prices if those at the model's URL are unknown, so that a budget has a good guess."""
-    if model.prices is not None:
-        return model
-    return replace(model, prices=find_facts(model.provider, model.id).prices)
-
-
-def has_unknown_price(model: Model) -> bool:
-    """Whether the model costs money and its price is unknown."""
-    preset = PRESETS.get(model.provider)
-    return model.prices is None and preset is not None and preset.key_required
-
-
-def explain_missing_budget(model: Model) -> str:
-    """Explains that a budget cannot be enforced for a model."""
-    return f"The prices of {model.name} are unknown, so a budget cannot be enforced."
-
-
-def _suggest_prices() -> str:
-    missing = find_spec("genai_prices") is None
-    return " Prices come with: pip install 'steersman[prices]'" if missing else ""
 
 
 def _compose_system_prompt(

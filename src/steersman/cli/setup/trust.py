@@ -1,17 +1,19 @@
-"""Trust: a project's settings and MCP servers count only after the user has seen and trusted them, by path and content.
+"""Trust: a project's settings, files and MCP servers count only after the user has seen and trusted them.
 
-Before that, they are neither applied nor started (failures.md L12).
+Trust is bound to path and content. Before it, nothing is applied nor started (failures.md L12).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from steersman.cli.exits import UserError
-from steersman.cli.setup.settings import PROJECT_FILE, Settings, parse_settings, read_settings_bytes
+from steersman.cli.setup.settings import PROJECT_FILE, Settings
+from steersman.cli.setup.settings_parser import parse_settings, read_settings_bytes
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.tools.mcp.errors import McpError, UntrustedFile
 from steersman.tools.mcp.servers import McpServers, Problem
@@ -32,21 +34,33 @@ async def load_project_settings(workspace: Path, *, ask: AskTrust | None, notify
     content = None if path is None else read_settings_bytes(path)
     if path is None or content is None:
         return Settings()
+    parse = partial(parse_settings, content, path, project=True)
+    return parse() if await trust_content(path, content, ask=ask, notify=notify, check=parse) else Settings()
+
+
+async def trust_content(
+    path: Path, content: bytes, *, ask: AskTrust | None, notify: Notify, check: Callable[[], object] | None = None
+) -> bool:
+    """Whether the user trusts a file or folder of the project with this content; asks about what is new.
+
+    `check` raises for a content that is wrong, and is not trusted even after a yes.
+    """
     try:
-        trusted = Trust().allows(path, content)
+        if Trust().allows(path, content):
+            return True
     except McpError as error:
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
-        return Settings()
-    if not trusted and not await _ask_user(path, _decode_exactly(content), ask):
+        return False
+    if not await _ask_user(path, _decode_exactly(content), ask):
         notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_HOW}")
-        return Settings()
-    settings = parse_settings(content, path, project=True)
-    if not trusted:
-        try:
-            Trust().add(path, hash_content(content))
-        except McpError as error:
-            notify(f"{_quote_path(path)} is trusted for this run only: {sanitize_line(str(error))}")
-    return settings
+        return False
+    if check is not None:
+        check()
+    try:
+        Trust().add(path, hash_content(content))
+    except McpError as error:
+        notify(f"{_quote_path(path)} is trusted for this run only: {sanitize_line(str(error))}")
+    return True
 
 
 async def load_project_servers(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -15,11 +15,13 @@ from steersman.cli.setup.settings import find_config_file
 from steersman.cli.setup.settings_file import add_allow_rules
 from steersman.cli.terminal.columns import Canvas, Style, measure_cells, split_cells, wrap
 from steersman.cli.terminal.descriptors import STDERR, STDIN, count_columns, is_terminal
+from steersman.cli.terminal.highlight import color_diff, find_language_of_file
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.cli.terminal.spans import paint, slice_spans
 from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved, Says
 from steersman.policy.destructive import find_destructive_effects
-from steersman.policy.preview import Kind, describe_call
+from steersman.policy.preview import Kind, Part, describe_call
 from steersman.policy.proposals import propose_rules
 from steersman.tools.calling import call_in_thread
 from steersman.types.content import ToolCall
@@ -150,10 +152,7 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
     call, why = request.call, request.why
     canvas = Canvas(width, color)
     lines = [canvas.style(line, "bold") for line in wrap(f"May the agent {_describe_action(call, workspace)}", width)]
-    for part in describe_call(call.name, call.arguments, request.effect):
-        style = _STYLES.get(part.kind)
-        for line in _bar_lines(part.text, width):
-            lines.append(canvas.style(line, style) if style else line)
+    lines += _render_parts(list(describe_call(call.name, call.arguments, request.effect)), canvas, width)
     for effect in _find_destruction(call):
         lines += [canvas.style(line, "bad") for line in wrap(f"Warning: it {effect}.", width)]
     where = f"In {sanitize_line(escape_invisible(str(workspace)))}." if call.name == "bash" else ""
@@ -165,6 +164,27 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
         added = [*wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
         lines += [canvas.style(line, "dim") for line in added]
     return "\n".join(lines)
+
+
+def _render_parts(parts: Sequence[Part], canvas: Canvas, width: int) -> list[str]:
+    """Renders what a call would do; the lines of a diff are coloured by the language of their file too."""
+    path = parts[0].text if canvas.color and parts and parts[0].kind == "path" else ""
+    if find_language_of_file(path) is None or any("\n" in part.text for part in parts):
+        return [
+            canvas.style(line, style) if (style := _STYLES.get(part.kind)) else line
+            for part in parts
+            for line in _bar_lines(part.text, width)
+        ]
+    head = [canvas.style(line, "bold") for line in _bar_lines(path, width)]
+    shown = [escape_invisible(part.text).expandtabs(4) for part in parts[1:]]
+    room = max(1, width - measure_cells(_BAR))
+    for text, spans in zip(shown, color_diff(shown, path), strict=True):
+        start, bar = 0, _BAR
+        for piece in split_cells(text, room):
+            found = next(slice_spans(spans, [(start, start + len(piece))]))
+            head.append(bar + paint(found, color=True))
+            start, bar = start + len(piece), _FOLD
+    return head
 
 
 def _find_destruction(call: ToolCall) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TextIO, TypeAlias
 
+from steersman.cli.terminal.theme import translate_style
+
 Style: TypeAlias = Literal["bold", "dim", "good", "warn", "bad"]
 
 _CODES: dict[Style, str] = {"bold": "1", "dim": "2", "good": "32", "warn": "33", "bad": "31"}
@@ -25,7 +27,8 @@ class Canvas:
 
     def style(self, text: str, style: Style) -> str:
         """Returns the text in a style, if colours are on."""
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and text else text
+        code = translate_style(_CODES[style]) if self.color else ""
+        return f"\x1b[{code}m{text}\x1b[0m" if code and text else text
 
 
 def make_canvas(stream: TextIO | None = None) -> Canvas:

@@ -121,11 +121,11 @@ class Trust:
     def _resolve_path(self, path: str | Path) -> Path:
         """Resolve the folder of a file. The list must not be in its folder: the author of the file could change it.
 
-        A file that is a link keeps its own name, and so does a folder `.steersman`: what it says counts for the folder
-        of the link, so trust in the target, in another project, says nothing about it.
+        A file that is a link keeps its own name, and so do folders `.steersman` and `.claude`: what it says counts for
+        the folder of the link, so trust in the target, in another project, says nothing about it.
         """
         given = Path(os.path.abspath(Path(path).expanduser()))
-        kept_names = given.parts[-2:] if given.parent.name == ".steersman" else given.parts[-1:]
+        kept_names = given.parts[-2:] if given.parent.name in (".steersman", ".claude") else given.parts[-1:]
         named = Path(os.path.realpath(Path(*given.parts[: -len(kept_names)])), *kept_names)
         kept = Path(os.path.realpath(self.path))
         if any(kept.is_relative_to(folder) for folder in (named.parent, Path(os.path.realpath(named)).parent)):

@@ -1,0 +1,228 @@
+"""The hooks of the settings: commands that are told as JSON what happens, and whose exit code or answer decides.
+
+A gate (`before_tool`, `after_tool`, `prompt`) whose command fails in any way says no. `end` and `waiting` only tell. A
+command runs as the user, without a sandbox, in the folder of the agent, with the environment that tools get.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, cast
+
+import msgspec
+
+from steersman.cli.setup.settings import HookSettings, Seam
+from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.policy.hooks import HookError
+from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Rewrite, Skip, Warn
+from steersman.tools.confine.launch import build_child_environment
+from steersman.types.content import TextContent, ToolCall
+from steersman.types.events import AgentEnd, AgentEvent, ApprovalRequested
+from steersman.types.tools import ToolOutput
+
+MAX_OUTPUT = 1_000_000
+"""The most bytes that a command may write."""
+
+DENIED = 2
+"""The exit code that says no; every other one than 0 is a failure, which says no as well."""
+
+_SHOWN = 500
+_ANSWERS: Mapping[Seam, frozenset[str]] = {
+    "before_tool": frozenset(("deny", "arguments")),
+    "after_tool": frozenset(("deny", "output", "add")),
+    "prompt": frozenset(("deny", "add")),
+    "end": frozenset[str](),
+    "waiting": frozenset[str](),
+}
+
+
+class HookFailed(Exception):
+    """A command that failed; the text says how."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """What a command said: no, with a reason, or what to change."""
+
+    denied: str | None = None
+    arguments: dict[str, Any] | None = None
+    output: str | None = None
+    added: str = ""
+
+
+class HookCommands:
+    """The commands of the settings at the seams of an agent; an agent takes it as a hook and as an input filter."""
+
+    def __init__(self, hooks: Sequence[HookSettings], workspace: Path, notify: Callable[[str], None]) -> None:
+        self._hooks = hooks
+        self._workspace = workspace
+        self._notify = notify
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def get_agent_options(self) -> dict[str, Any]:
+        """The options with which an agent asks the commands; its gates wait as long as all of them may take."""
+        longest = sum((hook.timeout for hook in self._hooks), start=60.0)
+        return {"hooks": [self], "input_filters": [self.filter], "gate_timeout": longest}
+
+    async def before_tool_execution(self, call: ToolCall) -> Skip | Rewrite | None:
+        """Asks the commands before a tool; they may deny the call, or change its arguments."""
+        arguments = dict(call.arguments)
+        for hook in self._select("before_tool", call.name):
+            answer = await self._ask(hook, {"tool": call.name, "arguments": arguments})
+            if answer.denied is not None:
+                return Skip(f"Denied by the hook {hook.command!r:.100}: {answer.denied}")
+            arguments = arguments if answer.arguments is None else answer.arguments
+        return None if arguments == call.arguments else Rewrite(arguments)
+
+    async def after_tool_execution(self, call: ToolCall, output: ToolOutput) -> ToolOutput | None:
+        """Asks the commands after a tool; they may withhold its output, replace it, or add to it."""
+        changed: ToolOutput | None = None
+        for hook in self._select("after_tool", call.name):
+            text = _get_text(changed or output)
+            told = {"tool": call.name, "arguments": call.arguments, "output": text, "is_error": output.is_error}
+            answer = await self._ask(hook, told)
+            if answer.denied is not None:
+                raise HookError(f"The hook {hook.command!r:.100} said no: {answer.denied}")
+            if answer.output is not None:
+                changed = msgspec.structs.replace(changed or output, content=answer.output)
+            if answer.added:
+                changed = _add_text(changed or output, answer.added)
+        return changed
+
+    async def filter(self, text: str) -> FilterVerdict:
+        """Asks the commands about a prompt; they may refuse it, or add something that the model reads with it."""
+        added: list[str] = []
+        for hook in self._select("prompt"):
+            answer = await self._ask(hook, {"prompt": text})
+            if answer.denied is not None:
+                return Reject(f"the hook {hook.command!r:.100} said no: {answer.denied}")
+            added += [answer.added] if answer.added else []
+        return Warn("\n".join(added)) if added else Pass()
+
+    def tell(self, event: AgentEvent) -> None:
+        """Tells the commands that a run has ended, or that it waits for approval; does not wait for them."""
+        match event:
+            case AgentEnd():
+                self._tell("end", {"end_reason": event.end_reason, "detail": event.detail})
+            case ApprovalRequested():
+                self._tell("waiting", {"tool": event.tool_name, "arguments": event.args}, event.tool_name)
+            case _:
+                return
+
+    async def close(self) -> None:
+        """Waits for the commands that were told something."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _select(self, seam: Seam, tool: str | None = None) -> list[HookSettings]:
+        return [hook for hook in self._hooks if hook.at == seam and (not hook.tools or tool in hook.tools)]
+
+    def _tell(self, seam: Seam, told: Mapping[str, object], tool: str | None = None) -> None:
+        for hook in self._select(seam, tool):
+            task = asyncio.get_running_loop().create_task(self._run_untold(hook, told))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run_untold(self, hook: HookSettings, told: Mapping[str, object]) -> None:
+        if (denied := (await self._ask(hook, told)).denied) is not None:
+            self._notify(sanitize_line(f"The hook {hook.command!r:.100} failed: {denied}"))
+
+    async def _ask(self, hook: HookSettings, told: Mapping[str, object]) -> HookAnswer:
+        """Runs a command; a failure of any kind is a no."""
+        told = {"at": hook.at, "folder": os.fspath(self._workspace), **told}
+        try:
+            data = msgspec.json.encode(told, enc_hook=repr)
+            code, said, errors = await run_hook(hook.command, data, self._workspace, hook.timeout)
+            return parse_answer(hook.at, code, said, errors)
+        except HookFailed as error:
+            return HookAnswer(denied=str(error))
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            return HookAnswer(denied=f"it could not be asked: {error}")
+
+
+def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
+    """Reads the answer of a command; raises `HookFailed` for one that means nothing at the seam.
+
+    Output that does not begin with `{` is for people, and is no answer.
+    """
+    if code == DENIED:
+        return HookAnswer(denied=_shorten(errors) or _shorten(said) or "it gave no reason")
+    if code:
+        raise HookFailed(f"it ended with exit code {code}{f': {_shorten(errors)}' if errors.strip() else ''}")
+    if not said.lstrip().startswith("{"):
+        return HookAnswer()
+    try:
+        found = msgspec.json.decode(said, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise HookFailed(f"its answer is not valid JSON: {error}") from error
+    unknown = sorted(found.keys() - _ANSWERS[seam])
+    if unknown:
+        known = ", ".join(sorted(_ANSWERS[seam])) or "nothing"
+        raise HookFailed(f"its answer has {unknown[0]!r:.50}, and may have at {seam}: {known}")
+    arguments = found.get("arguments")
+    texts = [found.get(key) for key in ("deny", "output", "add")]
+    if not all(text is None or isinstance(text, str) for text in texts) or not isinstance(arguments, dict | None):
+        raise HookFailed("its answer has a value of the wrong type")
+    deny, output, add = cast(list[str | None], texts)
+    return HookAnswer(deny, cast("dict[str, Any] | None", arguments), output, add or "")
+
+
+async def run_hook(command: str, told: bytes, folder: Path, seconds: float) -> tuple[int, str, str]:
+    """Runs a command with this input; returns its exit code, stdout and stderr. What it started ends with it."""
+    # Files instead of pipes: a program that it left in the background may keep them open, and is not waited for.
+    with TemporaryFile() as given, TemporaryFile() as said, TemporaryFile() as errors:
+        given.write(told)
+        given.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            command,
+            stdin=given,
+            stdout=said,
+            stderr=errors,
+            cwd=folder,
+            env=build_child_environment(),
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(seconds):
+                code = await process.wait()
+        except TimeoutError:
+            raise HookFailed(f"it gave no answer within {seconds:g} s") from None
+        finally:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        return code, _read(said), _read(errors)
+
+
+def _read(file: IO[bytes]) -> str:
+    file.seek(0)
+    data = file.read(MAX_OUTPUT + 1)
+    if len(data) > MAX_OUTPUT:
+        raise HookFailed(f"it wrote more than {MAX_OUTPUT:,} bytes")
+    return data.decode(errors="replace")
+
+
+def _get_text(output: ToolOutput) -> str:
+    if isinstance(output.content, str):
+        return output.content
+    return "\n".join(part.text for part in output.content if isinstance(part, TextContent))
+
+
+def _add_text(output: ToolOutput, text: str) -> ToolOutput:
+    content = output.content
+    whole = f"{content}\n{text}" if isinstance(content, str) else [*content, TextContent(text)]
+    return msgspec.structs.replace(output, content=whole)
+
+
+def _shorten(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _SHOWN else f"{words[: _SHOWN - 1]}…"

@@ -1,0 +1,167 @@
+"""What a user adds to the chat, at three sizes: commands, agents, hooks, themes, keys; all of it is only text."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.cli.chat.kit import READY, chatting, heard
+from tests.cli.chat.test_injection import FORMS, strange
+from tests.cli.command import Place
+from tests.cli.pty_terminal import Terminal
+
+from steersman.cli.chat.attention import BELL, DONE, WAITS, Attention, build_call
+from steersman.cli.chat.layout import MARK
+from steersman.testing import answer, call
+from steersman.testing.servers import OpenAIChatServer
+
+pytestmark = pytest.mark.real_time
+EVIL = " ".join(f"form{number}:{form}" for number, form in enumerate(FORMS)).replace("\n", " ").replace("\0", "")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _wait_for_question(terminal: Terminal, count: int) -> None:
+    """Wait until so many questions have taken an answer, or take one."""
+    terminal.wait_for(lambda at: sum(line.startswith("?") for line in at.everything.split("\n")) >= count)
+
+
+def _answer_yes(terminal: Terminal, count: int) -> None:
+    """Answer a question with yes, once it takes answers; it is the one of this number."""
+    _wait_for_question(terminal, count)
+    terminal.type("y")
+    terminal.wait_for(lambda at: at.cursor_line == "? y")
+    terminal.press("enter")
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (40, 15)])
+def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
+    project = place.project
+    _write(project / "a.py", "def f():\n    return 1\n")
+    agent = f"---\nname: critic\ndescription: Reviews {EVIL[:400]}\ntools: read\n---\nYou review. {EVIL}"
+    _write(project / ".steersman/agents/critic.md", agent)
+    command = f"---\ndescription: Fix {EVIL[:60]}\nallowed-tools: Bash{EVIL[:50]}\n---\nFix $1 ($ARGUMENTS).\n!`ls`\n"
+    _write(project / ".claude/commands/fix-it.md", command)
+    _write(project / ".steersman/commands/help.md", EVIL)
+    _write(place.home / "said", f"not this one {EVIL}")
+    hook = '[[hooks]]\nat = "before_tool"\ntools = ["list"]\ncommand = "cat $HOME/said >&2; exit 2"\n'
+    _write(place.home / "config/steersman/config.toml", f'vim = true\ntheme = "light"\nnotify = "off"\n{hook}')
+    server.say(
+        answer(call("list", path="."), call("task", prompt="Look.", kind="critic")),
+        answer(call("read", path="a.py"), call("bash", command="ls")),
+        "It is fine.",
+        answer(call("edit", path="a.py", edits=[{"old": "return 1", "new": "return 'two'"}])),
+        "```python\ndef g():\n    return None\n```\nDone.",
+    )
+    line = ["--allowed-tools", "bash(true)"]
+    with chatting(place, server, *line, columns=columns, rows=rows, ready="y yes · n no") as terminal:
+        for count in (1, 2, 3):
+            _answer_yes(terminal, count)
+        terminal.wait_for("insert · ask")
+        terminal.type("/fi")
+        terminal.wait_for("/fix-it")
+        terminal.type("x-it 12 now")
+        terminal.wait_for("12 now")
+        terminal.press("enter")
+        _answer_yes(terminal, 4)
+        terminal.wait_for("s · gpt-x")
+        shown = terminal.everything
+        assert "not this one" in " ".join(shown.split())
+        assert "lines with ! are not run" in " ".join(shown.split())
+        terminal.type("abc")
+        terminal.wait_for(f"{MARK}abc")
+        terminal.press("esc")
+        terminal.wait_for("normal · ask")
+        terminal.type("0x")
+        terminal.wait_for(f"{MARK}bc")
+        terminal.type("dd")
+        terminal.wait_for(lambda at: f"{MARK}bc" not in at.shown)
+        terminal.type("i/vim")
+        terminal.wait_for(f"{MARK}/vim")
+        terminal.press("enter")
+        terminal.wait_for("those of Emacs")
+        terminal.enter("/theme plain")
+        terminal.wait_for("the theme is plain")
+        terminal.press("ctrl+d")
+        assert terminal.ended() == 0
+        raw = bytes(terminal.raw)
+    assert strange(raw) == []
+    assert b"\x1b[38;5;90mdef\x1b[0m" in raw
+    assert b"48;5;194" in raw
+    assert heard(server, 0)[-1] == ("user", "Fix 12 (12 now).\n!`ls`")
+    kinds = {tool["function"]["name"]: tool for tool in server.requests[0]["tools"]}["task"]["function"]["parameters"]
+    assert kinds["properties"]["kind"]["enum"] == ["general", "explore", "critic"]
+    assert [tool["function"]["name"] for tool in server.requests[1]["tools"]] == ["read"]
+    assert server.requests[1]["messages"][0]["content"].startswith("You review.")
+    results = [text for who, text in heard(server, 3) if who == "tool"]
+    assert "not this one" in results[0]
+    assert "It is fine." in results[1]
+    assert (project / "a.py").read_text() == "def f():\n    return 'two'\n"
+
+
+def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAIChatServer) -> None:
+    _write(place.project / ".steersman/agents/critic.md", "---\ndescription: d\n---\nYou review.")
+    _write(place.project / ".claude/commands/fix.md", "Fix it.")
+    _write(place.project / ".steersman/config.toml", '[[hooks]]\nat = "prompt"\ncommand = "touch ran"\n')
+    server.say("Hello.")
+    with chatting(place, server, ready="command = ") as terminal:
+        for count in (1, 2, 3):
+            _wait_for_question(terminal, count)
+            terminal.type("n")
+            terminal.wait_for(lambda at: at.cursor_line == "? n")
+            terminal.press("enter")
+        terminal.wait_for(READY)
+        terminal.enter("/fix")
+        terminal.wait_for("No command /fix")
+        terminal.enter("Hello?")
+        terminal.wait_for("Hello.")
+    assert not (place.project / "ran").exists()
+    kinds = {tool["function"]["name"]: tool for tool in server.requests[0]["tools"]}["task"]["function"]["parameters"]
+    assert kinds["properties"]["kind"]["enum"] == ["general", "explore"]
+
+
+def test_a_user_who_looks_elsewhere_is_called(place: Place, server: OpenAIChatServer) -> None:
+    _write(place.home / "config/steersman/config.toml", "notify_after = 0\n")
+    server.say(answer(call("bash", command="ls")), "Done.")
+    with chatting(place, server, env={"TERM_PROGRAM": "WezTerm"}) as terminal:
+        terminal.enter("Look.")
+        terminal.wait_for(lambda at: f"\x1b]9;{WAITS}\x07".encode() in at.raw)
+        _answer_yes(terminal, 1)
+        terminal.wait_for(lambda at: f"\x1b]9;{DONE}\x07".encode() in at.raw)
+
+
+def test_how_a_user_is_called_depends_on_the_terminal() -> None:
+    assert build_call("auto", DONE, {"TERM": "xterm-256color"}) == BELL
+    assert build_call("auto", DONE, {"TERM": "xterm-kitty"}) == f"\x1b]9;{DONE}{BELL}"
+    assert build_call("auto", DONE, {"TERM": "foot"}) == f"\x1b]777;notify;Steersman;{DONE}{BELL}"
+    assert build_call("auto", DONE, {"TERM": "xterm-kitty", "TMUX": "/tmp/x"}) == BELL
+    assert build_call("osc", DONE, {"TERM": "xterm"}) == f"\x1b]9;{DONE}{BELL}"
+    assert build_call("bell", DONE, {"TERM": "xterm-kitty"}) == BELL
+    assert build_call("off", DONE, {"TERM": "xterm"}) == ""
+    assert [build_call("auto", DONE, {"TERM": name}) for name in ("dumb", "")] == ["", ""]
+
+
+async def test_a_user_who_types_is_not_called_and_an_answered_question_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    sent: list[str] = []
+    attention = Attention("bell", 0.05, sent.append)
+    attention.note_key()
+    attention.call_when_done()
+    attention.call_while(lambda: False)
+    assert sent == []
+    waited = asyncio.Event()
+
+    def note(text: str) -> None:
+        sent.append(text)
+        waited.set()
+
+    attention = Attention("bell", 0.05, note)
+    attention.note_key()
+    attention.call_while(lambda: True)
+    assert sent == []
+    await waited.wait()
+    assert sent == [BELL]

@@ -1,0 +1,124 @@
+"""Files of sub-agents and commands: the user's own count, a project's only after trust, and none gives more rights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Place, environment
+from tests.cli.setup.test_trust import Person
+
+from steersman.cli.chat.custom_commands import load_custom_commands
+from steersman.cli.setup.agent_files import load_agent_files, make_task_tool
+from steersman.cli.setup.markdown_files import MAX_FILE_BYTES, load_project_files
+from steersman.tools.builtin import builtin_tools
+from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture(autouse=True)
+def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(place).items():
+        monkeypatch.setenv(name, value)
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_list_in_front_matter_is_read_in_every_way_it_is_written() -> None:
+    for text in ("read, search", "[read, 'search']", "\n  - read\n  - search", '"read, search"'):
+        head, body = parse_front_matter(f"---\ntools: {text}\n---\nbody", lists=("tools",))
+        assert (head, body) == ({"tools": "read, search"}, "body")
+    assert parse_front_matter("---\ntools:\n---\n", lists=("tools",))[0] == {"tools": ""}
+    with pytest.raises(BadFrontMatter):
+        parse_front_matter("---\ntools: {a: b}\n---\n", lists=("tools",))
+
+
+async def test_files_of_a_project_count_after_a_yes_and_only_with_that_content(place: Place) -> None:
+    file = _write(place.project / ".claude/commands/fix.md", "Fix it. \u202e")
+    _write(place.project / ".claude/commands/git/commit.md", "Commit.")
+    (place.home / "secret.md").write_text("secret")
+    (place.project / ".claude/commands/link.md").symlink_to(place.home / "secret.md")
+    told: list[str] = []
+    agreeing = Person(agrees=True)
+
+    async def load(ask: Person | None) -> list[str]:
+        return [
+            f.name for f in await load_project_files(place.project, (".claude/commands",), ask=ask, notify=told.append)
+        ]
+
+    assert await load(None) == []
+    assert await load(Person(agrees=False)) == []
+    assert await load(agreeing) == ["fix", "git:commit"]
+    assert agreeing.asked == [
+        (
+            f"Trust {file.parent}?",
+            "--- fix.md (11 bytes)\nFix it. \\u{202e}\n--- git/commit.md (7 bytes)\nCommit.",
+        )
+    ]
+    assert await load(None) == ["fix", "git:commit"]
+    file.write_text("Do something else.")
+    assert await load(None) == []
+    assert "secret" not in "".join(told).replace("secret.md", "")
+
+
+async def test_a_command_never_takes_the_name_of_another_and_says_what_it_does_not_obey(place: Place) -> None:
+    own = place.home / "config/steersman/commands"
+    _write(
+        own / "review.md", "---\ndescription: Review \x1b[2J it\nargument-hint: '[file]'\n---\nReview $1 of $ARGUMENTS."
+    )
+    _write(own / "help.md", "Not the help.")
+    _write(own / "bad name.md", "x")
+    _write(own / "long.md", "x" * (MAX_FILE_BYTES + 1))
+    _write(own / "empty.md", "---\nmodel: x\n---\n")
+    _write(place.project / ".steersman/commands/review.md", "Of the project.")
+    _write(
+        place.project / ".claude/commands/run.md", "---\nallowed-tools: [Bash]\nmodel: x\n---\n# Run\n!`git status`\n"
+    )
+    told: list[str] = []
+    found = await load_custom_commands(place.project, ("help",), ask=Person(agrees=True), notify=told.append)
+    assert {name: (one.arguments, one.summary) for name, one in found.items()} == {
+        "review": ("[file]", "Review [2J it"),
+        "run": ("", "Run"),
+    }
+    assert found["run"].not_obeyed == (
+        "allowed-tools, model of its front matter has no effect here. "
+        "Its lines with ! are not run: the model reads them as text."
+    )
+    assert found["review"].expand("'a b' c") == "Review a b of 'a b' c."
+    assert found["review"].expand("") == "Review  of ."
+    assert found["run"].expand("more").endswith("\n\nmore")
+    left_out = [line.partition(" is left out: ")[2] for line in told]
+    assert [words.partition(" in /")[0] for words in left_out] == [
+        "its name may have letters, digits, '.', '_' and '-'.",
+        f"'long.md' is too large: more than {MAX_FILE_BYTES:,} bytes.",
+        "it has no text.",
+        "there is a /help of the chat itself.",
+        "there is a /review",
+    ]
+
+
+async def test_agents_have_a_description_and_never_more_than_their_parent(place: Place) -> None:
+    own, project = place.home / "config/steersman/agents", place.project / ".steersman/agents"
+    _write(own / "tester.md", "---\ndescription: Runs tests\ntools: bash\n---\nYou test.")
+    _write(project / "reviewer.md", "---\nname: critic\ndescription: Re\x1b[2Jviews\ntools: [read]\n---\nYou review.")
+    _write(project / "mute.md", "You have no description.")
+    _write(project / "empty.md", "---\ndescription: d\n---\n")
+    _write(project / "general.md", "---\ndescription: d\n---\nI am general.")
+    _write(project / "filed.md", "---\ndescription: d\nmodel: local:/tmp/x.gguf\n---\nx")
+    told: list[str] = []
+    files = await load_agent_files(place.project, ask=Person(agrees=True), notify=told.append)
+    task = await make_task_tool(files, builtin_tools(place.project), has_budget=False, notify=told.append)
+    assert task.parameters["properties"]["kind"]["enum"] == ["general", "explore", "tester", "critic"]
+    assert "- critic: Re [2Jviews" in task.description
+    assert task.access == "read"
+    assert sorted(line.partition(" is left out: ")[2] for line in told) == [
+        "it has no description, so the model would not know when to use it.",
+        "it has no text, which would be its system prompt.",
+        "its model is a file; only your own agents may name one.",
+        "there is another agent 'general'.",
+    ]
