@@ -1,4 +1,4 @@
-"""Takes the pictures of the server's page, in a real Chromium on real sessions.
+"""Takes the pictures of the server's page and of an evaluation's report, in a real Chromium on real sessions.
 
 python -m docs.pictures            the pictures of the documents, into docs/images
 python -m docs.pictures FOLDER     every scene at 380, 800 and 1600 pixels, light and dark, to look at
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aiohttp import web
+from docs.eval_scene import write_report
 from docs.scenes import LONG_TEXT, PROGRAM, REPORT, Answers, make_long_messages
 from playwright.async_api import Browser, Page, async_playwright
 
@@ -233,6 +234,9 @@ async def take_pictures(folder: Path | None) -> None:
             for name, scene, width, height, scheme in PICTURES:
                 async with open_stage(browser, scene, (width, height), scheme) as stage:
                     await stage.page.screenshot(path=IMAGES / f"{name}.png")
+            page = await browser.new_page(viewport={"width": 1280, "height": 860}, color_scheme="light")
+            await page.set_content(await write_report())
+            await page.screenshot(path=IMAGES / "eval-report.png")
         else:
             await take_every_form(browser, folder)
         await browser.close()

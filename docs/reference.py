@@ -67,6 +67,7 @@ def build_pages() -> dict[str, str]:
         "servers.md": _write_names("Strict servers for tests", "steersman.testing.servers"),
         "durable.md": _write_names("Runs that outlive a machine", "steersman.durable"),
         "telemetry.md": _write_names("OpenTelemetry", "steersman.telemetry"),
+        "evals.md": _write_names("Evaluations", "steersman.evals"),
         "command.md": _write_command(),
         "settings.md": _write_settings(),
         "modules.md": _write_modules(),

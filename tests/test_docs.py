@@ -40,6 +40,7 @@ PUBLIC = {
     "steersman.context",
     "steersman.durable",
     "steersman.durable.workflow_agent",
+    "steersman.evals",
     "steersman.events",
     "steersman.policy",
     "steersman.provider",
@@ -150,7 +151,11 @@ def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
     targets = TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
     for words in commands(path):
         match words:
-            case ["steersman" | ".venv/bin/steersman", "sessions" | "models" | "doctor" as command, *arguments]:
+            case [
+                "steersman" | ".venv/bin/steersman",
+                "sessions" | "models" | "doctor" | "eval" as command,
+                *arguments,
+            ]:
                 assert parse([command, *arguments]).command == command
             case ["steersman" | ".venv/bin/steersman", *arguments]:
                 assert parse([*arguments, "Hello"]).command == "run"  # without a word it would be a chat, on a terminal

@@ -11,6 +11,7 @@ import steersman
 import steersman.context
 import steersman.durable
 import steersman.durable.workflow_agent
+import steersman.evals
 import steersman.events
 import steersman.policy
 import steersman.provider
@@ -43,6 +44,7 @@ def test_the_pages_are_those_that_the_code_gives() -> None:
         steersman.provider,
         steersman.session,
         steersman.durable,
+        steersman.evals,
         steersman.team,
         steersman.telemetry,
         steersman.testing,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, TypeAlias, cast
 
-Command: TypeAlias = Literal["run", "chat", "sessions", "models", "doctor", "init", "serve", "worker", "acp", "mcp"]
+from steersman.cli.flag_values import parse_amount, parse_count, parse_names, parse_rules
+
+Command: TypeAlias = Literal[
+    "run", "chat", "sessions", "models", "doctor", "init", "eval", "serve", "worker", "acp", "mcp"
+]
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 InputFormat: TypeAlias = Literal["text", "stream-json"]
 
@@ -21,6 +24,7 @@ SUBCOMMANDS = {
     "models": "list providers, the keys that are set, prices and context windows",
     "doctor": "check what works on this machine and what is missing",
     "init": "write a first AGENTS.md and project settings, by looking at the project",
+    "eval": "run an agent on a file of cases and score it, against a baseline if there is one",
     "serve": "put the agent of this folder behind HTTP, with a web page",
     "worker": "run sessions that Temporal supervises, for servers with --temporal",
     "acp": "be the agent of an editor, over stdin and stdout (Agent Client Protocol)",
@@ -37,6 +41,7 @@ _SUBCOMMAND_MODULES = {
     "acp": "steersman.cli.serving.acp",
     "doctor": "steersman.cli.setup.doctor",
     "init": "steersman.cli.setup.init",
+    "eval": "steersman.cli.evals.eval_command",
     "mcp": "steersman.cli.serving.mcp",
     "models": "steersman.cli.setup.models",
     "serve": "steersman.cli.serving.serve",
@@ -54,7 +59,7 @@ _BEFORE_SUBCOMMAND = {
     "--system-prompt": True,
 }
 _SUBCOMMAND_OPTIONS = ("session_dir", "verbose", "model", "thinking", "system_prompt", "max_turns", "max_budget_usd",
-                   "max_duration", "output_format", "allowed_tools", "tools")  # fmt: skip
+               "max_duration", "output_format", "allowed_tools", "permission_mode", "tools", "mcp_config")  # fmt: skip
 _EXAMPLES = """\
 examples:
   steersman "What does this project do?"           one answer, streamed
@@ -68,6 +73,7 @@ commands:
   steersman models                                  {models}
   steersman doctor                                  {doctor}
   steersman init [--force]                          {init}
+  steersman eval FILE [--baseline REPORT]           {eval}
   steersman serve [--port N] [--store URL]          {serve}
   steersman worker --store URL --temporal HOST:PORT {worker}
   steersman acp                                     {acp}
@@ -150,7 +156,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 def _build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="steersman",
-        usage="steersman [options] [prompt]\n       steersman sessions|models|doctor|init|serve|worker|acp|mcp ...",
+        usage="steersman [options] [prompt]\n       steersman "
+        "sessions|models|doctor|init|eval|serve|worker|acp|mcp ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -167,22 +174,23 @@ def _build_parser() -> argparse.ArgumentParser:
         help="print the answer and exit; never ask for approval",
     )
     add_model_options(cast(Any, run))
-    _add_tool_options(parser)
-    _add_limit_options(parser)
+    add_tool_options(parser)
+    add_limit_options(parser)
     _add_format_options(parser)
     _add_session_options(parser)
     return parser
 
 
-def _add_tool_options(parser: argparse.ArgumentParser) -> None:
+def add_tool_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that say which tools there are and what they may do."""
     tools = parser.add_argument_group("tools")
     tools.add_argument(
-        "--tools", type=_parse_names, metavar="NAMES", help="only these built-in tools, for example read,search"
+        "--tools", type=parse_names, metavar="NAMES", help="only these built-in tools, for example read,search"
     )
     tools.add_argument("--no-tools", action="store_const", const=(), dest="tools", help="no tools at all")
     tools.add_argument(
         "--allowed-tools",
-        type=_parse_rules,
+        type=parse_rules,
         action="extend",
         default=[],
         metavar="RULES",
@@ -199,9 +207,10 @@ def _add_tool_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_limit_options(parser: argparse.ArgumentParser) -> None:
+def add_limit_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the flags that limit a run."""
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--max-turns", type=_parse_count, metavar="N", help="the most turns of a run")
+    limits.add_argument("--max-turns", type=parse_count, metavar="N", help="the most turns of a run")
     limits.add_argument("--max-budget-usd", type=parse_amount, metavar="USD", help="the most a run may cost")
     limits.add_argument("--max-duration", type=parse_amount, metavar="SECONDS", help="the most time a run may take")
 
@@ -352,45 +361,3 @@ class _Version(argparse.Action):
         except PackageNotFoundError:
             print("steersman (not installed as a package)")
         parser.exit()
-
-
-def _parse_names(text: str) -> tuple[str, ...]:
-    found = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(
-            "expected tool names separated by commas, for example read,search; or use --no-tools"
-        )
-    return found
-
-
-def _parse_rules(text: str) -> list[str]:
-    """Splits rules at commas; a comma inside parentheses belongs to its rule."""
-    found, depth, start = list[str](), 0, 0
-    for place, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth < 0:
-            break
-        if character == "," and not depth:
-            found.append(text[start:place])
-            start = place + 1
-    if depth:
-        raise argparse.ArgumentTypeError(f"unbalanced parentheses in {text!r}")
-    return [rule.strip() for rule in [*found, text[start:]] if rule.strip()]
-
-
-def _parse_count(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got {text!r}")
-    return value
-
-
-def parse_amount(text: str) -> float:
-    """The number of a flag, above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value <= 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
-    return value

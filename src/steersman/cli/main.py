@@ -119,6 +119,10 @@ async def _dispatch(options: Options) -> int:
             from importlib import import_module
 
             return await import_module(f"steersman.cli.serving.{options.command}").run(options)
+        case "eval":
+            from steersman.cli.evals import eval_command
+
+            return await eval_command.run(options)
         case "doctor":
             from steersman.cli.setup import doctor
 

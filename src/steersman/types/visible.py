@@ -1,4 +1,8 @@
-"""Text that a person must see whole: every invisible character is shown."""
+"""Untrusted text made safe to show: no character of it moves a cursor, colours, hides or titles anything.
+
+`sanitize` and `sanitize_line` look at one character at a time, so text that arrives in pieces gives the same result
+wherever it was split. `escape_invisible` is for text that a person must see whole.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,23 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\U0001d159")
 _UNSEEN_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"))
 _SELECTORS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _MAX_MARKS = 2
+# C0 without \t and \n, DEL, C1 (such as ESC [ in one character), bidirectional controls, line and paragraph
+# separators, annotation marks, tag characters (invisible text), non-characters, lone surrogates.
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200e\u200f\u2028-\u202e\u2066-\u206f\ufff9-\ufffb\ufffe\uffff"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
+_BREAKS = re.compile("[\t\n]")
+
+
+def sanitize(text: str) -> str:
+    """Escapes every control character except line breaks and tabs, so that it is shown and not sent to the terminal."""
+    return UNSAFE.sub(_escape_match, text)
+
+
+def sanitize_line(text: str) -> str:
+    """Sanitizes text to one line: as `sanitize`, and line breaks and tabs are shown as symbols too."""
+    return _BREAKS.sub(_escape_match, UNSAFE.sub(_escape_match, text))
 
 
 def escape_invisible(text: str) -> str:
@@ -52,3 +73,7 @@ def _is_visible(character: str, marks: int | None) -> bool:
     if category in _UNSEEN_CATEGORIES or character in _BLANK or _SELECTORS.match(character):
         return False
     return category not in ("Mn", "Me") or (marks is not None and marks <= _MAX_MARKS)
+
+
+def _escape_match(match: re.Match[str]) -> str:
+    return escape_character(match[0])

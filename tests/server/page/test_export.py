@@ -9,8 +9,8 @@ import pytest
 from tests.server.page.kit import SLOWLY, current_browser, needs_browser
 from tests.server.page.test_hostile import CORPUS, ELSEWHERE
 
-from steersman.cli.sessions.html_page import export_html
 from steersman.context.log import Log
+from steersman.session.html_page import export_html
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage, ToolResultMessage, UserMessage
 

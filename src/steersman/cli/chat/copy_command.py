@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steersman.cli.exits import UserError
-from steersman.cli.terminal.code_blocks import list_code_blocks
 from steersman.cli.terminal.numbers import format_count
 from steersman.tools.confine.launch import find_program
+from steersman.types.code_blocks import list_code_blocks
 from steersman.types.messages import AssistantMessage
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from steersman.agent.agent import Agent
 from steersman.cli.exits import UserError
-from steersman.cli.sessions.html_page import export_html
 from steersman.cli.sessions.printing import export_markdown
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.session.html_page import export_html
 from steersman.types.visible import escape_invisible
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from steersman.cli.arguments import Options, parse_amount
+from steersman.cli.arguments import Options
+from steersman.cli.flag_values import parse_amount
 from steersman.cli.setup.settings import find_session_file, make_private_folder
 from steersman.cli.setup.startup import StartedAgent, start_agent
 from steersman.cli.terminal.stderr import StderrMessages

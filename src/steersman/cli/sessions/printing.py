@@ -13,10 +13,11 @@ from steersman.cli.sessions.saved import SavedSession, Tally
 from steersman.cli.terminal.columns import Canvas, align_table, truncate, wrap
 from steersman.cli.terminal.numbers import format_count, format_money
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
-from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry
+from steersman.context.entries import Entry, MessageEntry
+from steersman.session.describe import describe_author, describe_change, encode_json
 from steersman.session.tree import Branch
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 
 _NARROW = 68
 
@@ -196,25 +197,6 @@ def _render_message(message: AgentMessage, mark: str, canvas: Canvas, *, whole: 
             yield canvas.style(line, "bad")
 
 
-def describe_author(message: AgentMessage) -> tuple[str, Any]:
-    """Describes who says a message, and the style for it."""
-    match message:
-        case UserMessage(synthetic=True):
-            return "steersman", "dim"
-        case UserMessage():
-            return "user", "bold"
-        case AssistantMessage():
-            named = f" ({sanitize_line(message.model)})" if message.model else ""
-            failed = f" [{message.stop_reason}]" if message.stop_reason not in ("stop", "tool_use") else ""
-            return f"assistant{named}{failed}", "bold"
-        case ToolResultMessage():
-            status = sanitize_line(str(message.details.get("status", "")))
-            trouble = " failed" if message.is_error and status == "completed" else f" {status}" if status else ""
-            return f"{sanitize_line(message.tool_name)}:{trouble or ' done'}", "bad" if message.is_error else "good"
-        case _:
-            return f"note ({sanitize_line(message.kind)})", "dim"
-
-
 def _extract_text(message: AgentMessage) -> str:
     images = sum(isinstance(block, ImageContent) for block in message.content)
     return message.text + ("\n[an image]" * images)
@@ -227,28 +209,9 @@ def _truncate_lines(lines: list[str], *, whole: bool) -> list[str]:
     return [*lines[: _MOST_LINES - 1], f"  ... {left} more lines (--full shows them)"]
 
 
-def describe_change(entry: Entry) -> str:
-    """Describes an entry that is not a message."""
-    match entry:
-        case CompactionEntry():
-            return f"compacted: from here on the model sees {len(entry.items)} messages for everything before"
-        case PrunEntry():
-            memo = f"; memo: {sanitize_line(entry.memo)}" if entry.memo else ""
-            return f"the model removed {len(entry.entry_ids)} messages of its own work from its context{memo}"
-        case UndoEntry():
-            return "the last compaction or prun was undone"
-        case _:
-            return entry.type
-
-
 def _shorten(text: str) -> str:
     line = sanitize_line(text)
     return line if len(line) <= _LONGEST_ARGUMENT else line[:_LONGEST_ARGUMENT] + "…"
-
-
-def encode_json(value: object) -> str:
-    """Encodes a value as JSON; what has no JSON form by its `repr`."""
-    return msgspec.json.encode(value, enc_hook=repr).decode()
 
 
 def _export_message(message: AgentMessage) -> str:

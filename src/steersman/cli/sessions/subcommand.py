@@ -18,7 +18,6 @@ import msgspec
 from steersman.cli.arguments import Options, add_common_options, add_model_options
 from steersman.cli.exits import UserError
 from steersman.cli.sessions.entry_names import find_entry, list_entry_ids, shorten_ids
-from steersman.cli.sessions.html_page import export_html
 from steersman.cli.sessions.printing import export_markdown, render_conversation, render_head, render_list, summarize
 from steersman.cli.sessions.saved import (
     SavedSession,
@@ -35,6 +34,7 @@ from steersman.cli.setup.settings import get_current_folder
 from steersman.cli.terminal.columns import make_canvas
 from steersman.cli.terminal.sanitize import escape_json, sanitize, sanitize_line
 from steersman.cli.terminal.stdout import print_json
+from steersman.session.html_page import export_html
 from steersman.session.session import Session
 from steersman.session.stores.jsonl import export_jsonl
 from steersman.session.stores.sqlite.store import SqliteStore

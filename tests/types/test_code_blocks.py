@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from steersman.cli.terminal.code_blocks import Part, list_code_blocks, split_code
+from steersman.types.code_blocks import Part, list_code_blocks, split_code
 
 
 def test_fences_are_found_and_left_out() -> None:

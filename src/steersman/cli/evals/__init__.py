@@ -1,0 +1,1 @@
+"""The command that evaluates agents on a file of cases."""
