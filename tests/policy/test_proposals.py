@@ -38,6 +38,9 @@ def kinds(command: str, **rules: Any) -> tuple[str, ...]:
         ("rm \\*", ()),
         ("rm a*", ()),
         ("cat x; rm '*'", ("bash(cat x; rm '*')",)),
+        # The same words also discard changes that are not committed.
+        ("git checkout main", ("bash(git checkout main)",)),
+        ("git switch main", ("bash(git switch:*)",)),
     ],
 )
 def test_a_kind_is_what_the_command_begins_with_unless_that_would_allow_too_much(
@@ -48,6 +51,34 @@ def test_a_kind_is_what_the_command_begins_with_unless_that_would_allow_too_much
 
 def test_what_a_rule_allows_already_is_not_proposed_again() -> None:
     assert kinds("ls -l && pytest", allow=["bash(ls:*)"]) == ("bash(pytest:*)",)
+
+
+@pytest.mark.parametrize(
+    ("command", "rules"),
+    [
+        # A rule for the last part would run whatever is piped into it.
+        ("cat x | sh", ("bash(cat x | sh)",)),
+        ("cat x* | sh", ()),
+        ("cat x* | sqlite3 app.db", ()),
+        ("cat x* | xargs rm", ()),
+        (f"cat {'x' * 200} | python3 -", ()),
+        ("cat x* | jq .", ("bash(jq:*)",)),
+        # A rule for the first part would change what every other command does.
+        ("cd / && cat x", ("bash(cd / && cat x)",)),
+        ("cd / && cat x*", ()),
+        ("export PATH=. && cat x*", ()),
+        ("source x && cat x*", ()),
+        ("cd /", ()),
+        ("export PATH=.", ()),
+        ("command -v x && cat x*", ("bash(command -v x)",)),
+        ("test -f x && cat x*", ("bash(test -f x)",)),
+        ("python x.py && cat x*", ("bash(python x.py)",)),
+    ],
+)
+def test_a_part_gets_a_rule_of_its_own_only_where_the_parts_around_it_do_not_matter(
+    command: str, rules: tuple[str, ...]
+) -> None:
+    assert kinds(command, allow=["bash(cat:*)"]) == rules
 
 
 def test_where_a_rule_asks_or_denies_no_rule_helps() -> None:
@@ -63,6 +94,8 @@ def test_other_tools_are_allowed_by_name_host_or_path() -> None:
     edit: dict[str, Any] = {"path": "src/x.py", "edits": []}
     assert propose_rules(Approval(), tool_of("edit"), edit) == ("edit",)
     assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
+    several: dict[str, Any] = {"path": "src/*", "edits": []}
+    assert propose_exact_rules(Approval(), tool_of("edit"), several) == ()
     page = {"url": "https://docs.example.com/a"}
     assert propose_rules(Approval(), tool_of("fetch"), page) == ("fetch(domain:docs.example.com)",)
     unclear = {"url": "https://docs.example.com@evil.example/"}

@@ -75,6 +75,11 @@ def find_destructive_effects(command: str) -> list[str]:
     return list(found)
 
 
+def list_destructive_commands() -> list[str]:
+    """The beginnings of commands that are known to destroy something."""
+    return [command for commands in _EFFECTS.values() for command in commands if "*" not in command]
+
+
 def _iterate_effects(command: str, parsed: ParsedCommand, text: str) -> Iterator[str]:
     for effect, rules in _parse_table():
         pattern = _TEXTS.get(effect)

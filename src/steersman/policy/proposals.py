@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from steersman.policy.approval import Approval
-from steersman.policy.destructive import find_destructive_effects
+from steersman.policy.destructive import find_destructive_effects, list_destructive_commands
 from steersman.policy.patterns import find_host
 from steersman.policy.rules import SHELL, propose_command_rule
+from steersman.policy.shell.commands import explain_uncovered, parse_allowed_command
+from steersman.policy.shell.programs import changes_shell
 from steersman.policy.shell.syntax import Part, parse_command
+from steersman.policy.shell.table import find_entry
 
 if TYPE_CHECKING:
     from steersman.tools.tool import Tool
@@ -78,7 +82,10 @@ def _list_exact_candidates(approval: Approval, tool: Tool, arguments: Mapping[st
     if tool.name.lower() == SHELL:
         yield from _list_exact_command_rules(approval, tool, arguments.get("command"))
     elif isinstance(path, str) and tool.access == "edit":
-        yield [f"{tool.name}({path})"]
+        # In a rule, a path with `*` or `?` stands for other files as well.
+        if not {"*", "?"}.intersection(path):
+            yield [f"{tool.name}({path})"]
+        return
     yield from _list_candidates(approval, tool, arguments)
 
 
@@ -90,7 +97,7 @@ def _list_command_rules(approval: Approval, tool: Tool, command: object) -> Iter
 
 
 def _list_exact_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
-    if (whole := propose_command_rule(command)) is not None:
+    if (whole := propose_command_rule(command)) is not None and not _only_changes_shell(command):
         yield [whole]
     exact = [_name_exactly(part) for part in _list_open_parts(approval, tool, command)]
     if exact and None not in exact:
@@ -106,14 +113,28 @@ def _list_open_parts(approval: Approval, tool: Tool, command: object) -> list[Pa
     return parts if len(parts) <= _MAX_RULES else []
 
 
+def _only_changes_shell(command: object) -> bool:
+    """Whether a command does nothing but change what others mean: alone it has no effect, in a list it has any."""
+    parts = parse_command(command).parts if isinstance(command, str) else ()
+    return len(parts) == 1 and _changes_shell(parts[0])
+
+
+def _changes_shell(part: Part) -> bool:
+    words = [word.text for word in part.words]
+    return changes_shell(words[0]) and find_entry(words) is None
+
+
 def _name_exactly(part: Part) -> str | None:
-    """The rule for exactly this command; `None` where its text without quotes would be another one, as in `rm '*'`."""
+    """The rule for exactly this command, as a part of any other.
+
+    `None` where its text without quotes would be another one, as in `rm '*'`, and where it changes the parts after it.
+    """
     plain = not any(word.quoted or word.wild >= 0 for word in part.words)
-    return propose_command_rule(part.text) if plain else None
+    return propose_command_rule(part.text) if plain and not _changes_shell(part) else None
 
 
 def _name_kind(part: Part) -> str | None:
-    """The rule for commands like this one: what they begin with, or exactly this one if it destroys or sends."""
+    """The rule for commands like this one: what they begin with, or exactly this one if those destroy or send."""
     words = [word.text for word in part.words]
     if find_destructive_effects(part.text) or words[0].rpartition("/")[2] in _SENDERS:
         return _name_exactly(part)
@@ -126,4 +147,16 @@ def _name_kind(part: Part) -> str | None:
         named.pop()
     while len(named) > 1 and named[-1].startswith("-"):
         named.pop()
-    return f"{SHELL}({' '.join(named)}:*)"
+    kind = f"{' '.join(named)}:*"
+    return _name_exactly(part) if _lets_destroy(kind) else f"{SHELL}({kind})"
+
+
+@cache
+def _lets_destroy(kind: str) -> bool:
+    """Whether a rule for a kind of command would also allow one that destroys something, as `git checkout .` does."""
+    try:
+        allowed = parse_allowed_command(kind)
+    except ValueError:
+        return False
+    commands = list_destructive_commands()
+    return any(explain_uncovered([allowed], command, parse_command(command)) is None for command in commands)

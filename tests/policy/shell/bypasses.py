@@ -48,6 +48,11 @@ ALLOW = (
     "bash(python manage.py test)",
     "bash(make lint)",
     "bash(cd docs)",
+    "bash(sqlite3 app.db)",
+    "bash(xargs wc -l)",
+    "bash(mytool2 -)",
+    "bash(sort -o sorted.txt)",
+    "bash(jq .)",
 )
 
 # Another command beside the allowed one.
@@ -573,6 +578,13 @@ BEYOND = (
     "make lint; make lint2",
     "make",
     "cd docs/../..",
+    # What these do is in what they read.
+    "echo evil | sqlite3 app.db",
+    "cat evil.sql |\n sqlite3 app.db",
+    "echo evil | mytool2 -",
+    "ls | xargs wc -l",
+    "ls | wc -l | xargs wc -l",
+    "echo evil | sort -o sorted.txt",
     "node -e 1",
     "perl -e 1",
     "ruby -e 1",
@@ -694,5 +706,8 @@ USABLE = (
     "python manage.py test",
     "make lint",
     "git status && make lint",
+    "sqlite3 app.db && ls | wc -l; xargs wc -l",
+    "cat a.json | jq . | head",
+    "sort -o sorted.txt | head",
     "cd docs && ls",
 )

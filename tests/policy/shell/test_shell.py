@@ -23,7 +23,11 @@ def words(*texts: str) -> Part:
         ("ls", [words("ls")]),
         ("  ls\t-l  ", [words("ls", "-l")]),
         ("git log -1;ls&&cat a||echo b|wc&", [
-            words("git", "log", "-1"), words("ls"), words("cat", "a"), words("echo", "b"), words("wc"),
+            words("git", "log", "-1"), words("ls"), words("cat", "a"), words("echo", "b"),
+            Part((Word("wc"),), piped=True),
+        ]),
+        ("ls |\n wc | cat && ls\nls", [
+            words("ls"), Part((Word("wc"),), piped=True), Part((Word("cat"),), piped=True), words("ls"), words("ls"),
         ]),
         ("ls\n\n cat a\n", [words("ls"), words("cat", "a")]),
         ("ls &&\n\n cat a", [words("ls"), words("cat", "a")]),
@@ -39,7 +43,9 @@ def words(*texts: str) -> Part:
         ("ls > a 2>> b < c", [Part((Word("ls"),), ("a", "b"), ("c",))]),
         ("ls <e*", [Part((Word("ls"),), ("e*",))]),
         ("CI=true LC_ALL=C ls a", [Part((Word("ls"), Word("a")), variables=("CI=true", "LC_ALL=C"))]),
-        ("ls | GIT_PAGER=cat git log", [words("ls"), Part((Word("git"), Word("log")), variables=("GIT_PAGER=cat",))]),
+        ("ls | GIT_PAGER=cat git log", [
+            words("ls"), Part((Word("git"), Word("log")), variables=("GIT_PAGER=cat",), piped=True),
+        ]),
         ("echo $? \"is $?\"", [Part((Word("echo"), Word("$?", 0), Word("is $?", 3, quoted=True)))]),
         ("ls \\( a\\*b \\)", [Part((Word("ls"), *[Word(text, quoted=True) for text in ("(", "a*b", ")")]))]),
         ("ls a\\**", [Part((Word("ls"), Word("a**", wild=2, quoted=True)))]),

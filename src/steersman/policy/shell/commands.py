@@ -13,6 +13,7 @@ from steersman.policy.shell.prefix_rules import (
     explain_unknown_program,
     explain_unsafe_arguments,
     explain_unsafe_inputs,
+    explain_unsafe_pipe,
     explain_unsafe_prefix,
 )
 from steersman.policy.shell.programs import explain_runner, runs_text, takes_commands
@@ -100,9 +101,9 @@ def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str 
     covering = [rule for rule in rules if rule.covers(part)]
     if not covering:
         return f"no rule allows {part.text!r:.200}"
-    if any(not rule.prefix for rule in covering):
-        return None
     words = drop_global_options(part.words)
+    if any(not rule.prefix for rule in covering):
+        return explain_unsafe_pipe(words) if part.piped else None
     return explain_unsafe_arguments(words) or explain_unsafe_inputs(words, part.inputs)
 
 

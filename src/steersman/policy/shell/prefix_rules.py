@@ -84,6 +84,17 @@ def explain_unsafe_inputs(words: Sequence[Word], paths: Sequence[str]) -> str | 
     return f"it reads {wrong[0]!r:.200}, which is outside the folder" if wrong else None
 
 
+def explain_unsafe_pipe(words: Sequence[Word]) -> str | None:
+    """Explain why a rule for exactly this command does not cover it behind a pipe; `None` where it does.
+
+    What `sh`, `python -`, `xargs rm` or `psql` does is in what it reads. A command that is known to be harmless,
+    whatever it is given, may read anything.
+    """
+    harmless = find_entry([word.text for word in words]) is not None and explain_unsafe_arguments(words) is None
+    name = words[0].text
+    return None if harmless else f"what {name!r} does may depend on what it reads from the pipe"
+
+
 def _explain_runner(program: str) -> str | None:
     """Explain why no rule by prefix covers a program; the rule itself was refused before."""
     why = explain_runner(program)

@@ -116,9 +116,15 @@ SUBCOMMANDS: dict[str, frozenset[str]] = {
 SCRIPTS = frozenset(("run", "run-script", "rum", "urn"))
 """Subcommands that run a script of the project by its name."""
 
-_NOT_TEXT = frozenset(("changes the folder in which later commands run", "writes files that its arguments name"))
+_FOLDER = "changes the folder in which later commands run"
 _CHANGES = "changes what later commands mean"
+_NOT_TEXT = frozenset((_FOLDER, "writes files that its arguments name"))
 _EVALUATE = split_words(". source eval exec command builtin alias trap bind complete compgen fc enable")
+
+
+def changes_shell(program: str) -> bool:
+    """Whether a program changes what the commands after it mean, or the folder in which they run."""
+    return explain_runner(program) in (_CHANGES, _FOLDER) and program not in ("test", "[")
 
 
 def takes_commands(words: Sequence[str]) -> bool:

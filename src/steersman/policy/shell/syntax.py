@@ -71,14 +71,15 @@ class Word:
 class Part:
     """One simple command of a compound command.
 
-    `inputs` are the files that it reads as its input, `files` those of all other redirections, and `variables` those
-    that are set for it.
+    `inputs` are the files that it reads as its input, `files` those of all other redirections, `variables` those that
+    are set for it, and `piped` says whether it reads what the part before it writes.
     """
 
     words: tuple[Word, ...]
     files: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+    piped: bool = False
 
     @property
     def is_bare(self) -> bool:
@@ -133,6 +134,7 @@ class _StrictParser:
         self.quoted = False
         self.into = ""  # the redirection whose file is being read
         self.joined = False  # whether the last separator wants another command after it
+        self.piped = False  # whether that separator was a pipe
 
     def parse(self) -> list[Part]:
         position, command = 0, self.command
@@ -186,6 +188,7 @@ class _StrictParser:
             return
         self._close_part(ends=False)
         self.joined = kind != "end"
+        self.piped = kind == "pipe"
 
     def _close_word(self) -> None:
         if not self.pieces:
@@ -209,8 +212,11 @@ class _StrictParser:
         if self.into:
             raise _NotUnderstood("a redirection has no file")
         if self.words:
-            self.parts.append(Part(tuple(self.words), tuple(self.files), tuple(self.inputs), tuple(self.variables)))
-            self.words, self.files, self.inputs, self.variables, self.joined = [], [], [], [], False
+            self.parts.append(
+                Part(tuple(self.words), tuple(self.files), tuple(self.inputs), tuple(self.variables), self.piped)
+            )
+            self.words, self.files, self.inputs, self.variables = [], [], [], []
+            self.joined, self.piped = False, False
         elif not ends or self.variables:
             raise _NotUnderstood("a command is missing")
 
