@@ -75,6 +75,7 @@ async def test_an_agent_that_cannot_be_made_crashes_its_cases_only() -> None:
     assert report.agents[1].runs[0].crashed == "RuntimeError: no such thing"
 
 
+@pytest.mark.real_time  # threads work for it
 async def test_a_scorer_that_raises_fails_the_case_and_says_so() -> None:
     def broken(run: CaseRun) -> bool:
         raise KeyError(run.case.id)
@@ -149,19 +150,21 @@ async def test_a_case_that_crashed_fails_without_any_scorer() -> None:
     assert [run.passed for run in report.agents[0].runs] == [True, True, False]
 
 
+@pytest.mark.real_time  # threads work for it
 async def test_a_run_that_was_cut_off_starts_again_in_a_fresh_folder(tmp_path: Path) -> None:
     def make(folder: Path) -> Agent:
         return make_agent(write_and_stall, tools=builtin_tools(folder, sandbox="off"), approval=Approval("bypass"))
 
     def write_and_stall(request: Request) -> Any:
         if cut_off and len(request.messages) > 1:
+            written.set()
             return stall("I am")
         name = "old.txt" if cut_off else "new.txt"
         return answer(call("write", path=name, content="x")) if len(request.messages) == 1 else "ok"
 
-    store, cut_off, case = MemoryStore(), True, Case("go", files={"a.txt": "1"})
+    store, cut_off, case, written = MemoryStore(), True, Case("go", files={"a.txt": "1"}), asyncio.Event()
     task = asyncio.ensure_future(evaluate(make, [case], [contains("ok")], store=store, workspaces=tmp_path))
-    await asyncio.sleep(5)
+    await written.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -188,6 +191,7 @@ async def test_repeats_are_runs_of_their_own_with_an_interval() -> None:
     assert agent.rate.low < 0.75 < agent.rate.high
 
 
+@pytest.mark.real_time  # threads work for it
 async def test_each_case_has_a_folder_of_its_own() -> None:
     seen: list[tuple[str, list[str]]] = []
 

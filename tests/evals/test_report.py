@@ -19,7 +19,7 @@ from steersman.types import Request, Usage
 HOSTILE = '\x1b]0;owned\x07\x1b[2J<script>alert(1)</script>"><img src=x onerror=alert(1)>\u202e{{x}}'
 
 
-def explain(run: CaseRun) -> Score:
+async def explain(run: CaseRun) -> Score:
     return Score(0.25, passed=False, reason=HOSTILE)
 
 

@@ -137,6 +137,7 @@ def test_unordered_calls_are_compared_as_multisets(wanted: list[str], made: list
     assert score.passed == (Counter(wanted) <= Counter(made))
 
 
+@pytest.mark.real_time  # threads work for it
 async def test_any_function_of_the_run_is_a_scorer() -> None:
     async def half(run: CaseRun) -> float:
         return 0.5 if run.turns else 0.0
@@ -150,6 +151,7 @@ async def test_any_function_of_the_run_is_a_scorer() -> None:
     assert (first.name, second.name) == ("half", "long")
 
 
+@pytest.mark.real_time  # threads work for it
 @pytest.mark.parametrize("value", [2, -0.1, "yes", None, float("nan"), Score(1.5, passed=True)])
 async def test_what_is_no_score_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="A scorer returns a Score, a bool or a number from 0 to 1, got"):
