@@ -11,6 +11,7 @@ from steersman.provider.local.serving.child import ChildOptions
 from steersman.provider.local.serving.server import build_environment
 from steersman.provider.local.serving.start import (
     SMALL,
+    STEPS_BELOW,
     build_settings,
     choose_prompt_mode,
     count_threads,
@@ -29,8 +30,8 @@ def sparse(path: Path, size: int) -> Path:
 
 def test_a_small_model_takes_two_steps_and_a_big_one_goes_its_own_way(tmp_path: Path) -> None:
     model = get_model("local:any")
-    small = build_settings(model, sparse(tmp_path / "small", SMALL - 1), tmp_path)
-    big = build_settings(model, sparse(tmp_path / "big", SMALL), tmp_path)
+    small = build_settings(model, sparse(tmp_path / "small", STEPS_BELOW - 1), tmp_path)
+    big = build_settings(model, sparse(tmp_path / "big", STEPS_BELOW), tmp_path)
     tools = {"chat_template": "{% if tools %}...{% endif %}"}
     assert (
         choose_prompt_mode(model, small, tools),
@@ -41,6 +42,17 @@ def test_a_small_model_takes_two_steps_and_a_big_one_goes_its_own_way(tmp_path: 
         "template",
         "steps",
     )
+
+
+def test_the_size_of_a_model_decides_about_its_context_window(tmp_path: Path) -> None:
+    model = get_model("local:any")
+    small = build_settings(model, sparse(tmp_path / "small", SMALL - 1), tmp_path)
+    big = build_settings(model, sparse(tmp_path / "big", SMALL), tmp_path)
+    assert [(each.context, each.parallel) for each in (small, big)] == [(4096, 2), (16384, 1)]
+
+
+def test_every_model_that_is_offered_by_name_is_asked_in_steps() -> None:
+    assert all(model.size < STEPS_BELOW for model in LOCAL_MODELS.values())
 
 
 def test_a_setting_says_otherwise(tmp_path: Path) -> None:

@@ -23,7 +23,10 @@ PromptMode: TypeAlias = Literal["steps", "template"]
 """How tools are prompted: in two steps of ours, or by the model's own chat template."""
 
 SMALL = 1_000_000_000
-"""The model in a file of fewer bytes chooses tools better in our two steps than by its own template."""
+"""The model in a file of fewer bytes has a short context window, and one slot more for decisions."""
+
+STEPS_BELOW = 2_000_000_000
+"""The model in a file of fewer bytes is asked in our two steps, with rules against invented answers."""
 
 _NUMBERS = ("n_ctx", "threads", "gpu_layers")
 
@@ -61,7 +64,7 @@ def choose_prompt_mode(model: Model, settings: Settings, props: Any) -> PromptMo
         raise ValueError(f"The setting 'tools' of {model.name} must be 'steps' or 'template', got {wanted!r}.")
     if wanted is not None:
         return wanted
-    return "template" if settings.path.stat().st_size >= SMALL and supports_tools(props) else "steps"
+    return "template" if settings.path.stat().st_size >= STEPS_BELOW and supports_tools(props) else "steps"
 
 
 def supports_tools(props: Any) -> bool:
