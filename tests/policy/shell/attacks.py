@@ -206,6 +206,7 @@ _BY_PROGRAM = {
     "git show": ("git show '--format=%G?'", "git show --output f", "git show --pretty='tformat:%G?'"),
     "git shortlog": ("git shortlog '--group=format:%G?'", "git shortlog '--format=%G?'"),
     "git tag": (
+        "git tag -a v1", "git tag --annotate v1", "git tag -a -- v1",
         "git tag -a -F /etc/passwd v1",
         "git tag -v v1", "git tag -s v1", "git tag --verify v1", "git tag -u k v1",
         "git tag --format='%(signature)'",
@@ -216,12 +217,19 @@ _BY_PROGRAM = {
     ),
     "git for-each-ref": ("git for-each-ref --format='%(signature)'", "git for-each-ref --sort=-signature"),
     "git commit": (
+        # It opens an editor, which takes commands from a pipe: `echo ':!evil' | git commit`.
+        "git commit", "git commit -a", "git commit --amend", "git commit --allow-empty", "git commit -t x",
+        "git commit --squash=HEAD", "git commit --fixup=amend:HEAD", "git commit --fixup=reword:HEAD -F x",
+        "git commit --allow-empty-message -v", "git commit -- -m x",
         "git commit -F /etc/passwd", "git commit --file=../x", "git commit -t /etc/passwd",
         "git commit -S -m x", "git commit -aS -m x", "git commit --gpg-sign -m x", "git commit --gpg-s=k -m x",
         "git commit -e", "git commit -n -m x", "git commit --no-verify -m x", "git commit --trailer=a:b -m x",
         "git commit -Sk",
     ),
+    "git cherry-pick": ("git cherry-pick --continue",),
+    "git revert": ("git revert --continue",),
     "git merge": (
+        "git merge --continue",
         "git merge -F /etc/passwd x",
         "git merge -s evil x", "git merge -S x", "git merge --verify-signatures x", "git merge --strategy=evil x",
     ),
@@ -419,6 +427,7 @@ _BY_PROGRAM = {
 ATTACKS = [(f"bash({program}:*)", command) for program, commands in _BY_PROGRAM.items() for command in commands] + [
     ("bash(echo:*),bash(uniq:*)", "echo evil | uniq - f"),
     ("bash(echo:*),bash(xxd:*)", "echo evil | xxd -p - f"),
+    ("bash(printf:*),bash(git commit:*)", "printf ':!evil\\n' | git commit --allow-empty"),
     ("bash(ls:*),bash(tee:*)", "ls | tee .git/config"),
 ]
 """Rules, and a command that must not get through under them."""

@@ -53,6 +53,8 @@ ALLOW = (
     "bash(mytool2 -)",
     "bash(sort -o sorted.txt)",
     "bash(jq .)",
+    "bash(git commit:*)",
+    "bash(git tag:*)",
 )
 
 # Another command beside the allowed one.
@@ -689,6 +691,14 @@ USABLE = (
     "kubectl get pods -nstaging -ojson",
     "kubectl logs -f web-0 -c app",
     "git merge --no-ff feature/x",
+    "git commit -am x",
+    "git commit --amend --no-edit",
+    "git commit --fixup=HEAD~2",
+    "git commit -C HEAD",
+    "git commit --dry-run",
+    "echo x | git commit -F -",
+    "git tag v1",
+    "git tag -a v1 -m x",
     "git merge -Xours -m 'fixes it' x",
     "git pull --rebase",
     "git cherry-pick -s abc",

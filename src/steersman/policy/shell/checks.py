@@ -35,6 +35,18 @@ _PS_FORMAT = re.compile(r"[a-z0-9_,=:%+-]+")
 # Arguments of numbers are expressions to some shells, `%n` sets a variable, and `%(` is a date.
 _PRINTF = re.compile(r"(?:[^%\\]|\\[nrt\\0]|%%|%-?[0-9]*(?:\.[0-9]+)?s)*")
 _OTHER_PROTOCOLS = re.compile(r"(?:ftp|dict|ldap|imap|smtp|pop3)\.", re.IGNORECASE)
+_MESSAGES = frozenset(("-m", "--message", "-F", "--file"))
+# With these, git commit takes a message that there is already, or makes no commit.
+_NO_EDITOR = _MESSAGES | {
+    "-C",
+    "--reuse-message",
+    "--no-edit",
+    "--fixup",
+    "--dry-run",
+    "--short",
+    "--porcelain",
+    "--long",
+}
 _LOOKS = frozenset(("--check", "--stat", "--numstat", "--summary"))
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@,+%^~-]*")
 _MODE = re.compile(r"[ugoa]*[-+=][rwxX]+|0?[0-7]{3}")
@@ -118,6 +130,21 @@ def _check_git_format(found: Arguments) -> str | None:
         if _SIGNATURE.search(value.text):
             return f"{value.text!r:.200} runs gpg"
     return None
+
+
+def _check_commit(found: Arguments) -> str | None:
+    """Without a message, git opens an editor, and that takes commands from a pipe: `echo ':!x' | git commit`."""
+    silent = not _NO_EDITOR.isdisjoint([name for name, _ in found.options])
+    if silent and not any(":" in value.text for value in found.list_values("--fixup")):
+        return None
+    return "without a message, it opens an editor, which can run other programs"
+
+
+def _check_tag(found: Arguments) -> str | None:
+    names = {name for name, _ in found.options}
+    if names & {"-a", "--annotate"} and not names & _MESSAGES:
+        return "without a message, it opens an editor, which can run other programs"
+    return _check_git_format(found)
 
 
 def _check_remote(found: Arguments) -> str | None:
@@ -228,6 +255,8 @@ CHECKS: dict[str, Check] = {
     "ps": _check_ps,
     "curl": _check_curl,
     "gitformat": _check_git_format,
+    "commit": _check_commit,
+    "tag": _check_tag,
     "remote": _check_remote,
     "remotes": _check_remotes,
     "push": _check_push,

@@ -58,7 +58,7 @@ git branch | check=gitformat
   --create-reflog --no-create-reflog
   ! -d -D -m -M -c -C -f -u: --delete --move --copy --force --set-upstream --set-upstream-to= --unset-upstream
   ! --edit-description --recurse-submodules
-git tag | check=gitformat
+git tag | check=tag
   -a -n? -m:: -F:i @list --annotate --message== --file=i --cleanup= --create-reflog --no-create-reflog --no-sign
   ! -s -u: -v -d -f -e --sign --local-user= --verify --delete --force --edit --trailer=
 git for-each-ref | check=gitformat
@@ -142,7 +142,7 @@ git add, git stage
   --intent-to-add --no-warn-embedded-repo --pathspec-file-nul --pathspec-from-file= --refresh --renormalize --update
   --verbose --sparse
   ! -e -f -i -p --edit --force --interactive --patch -U: --unified= --inter-hunk-context= --auto-advance
-git commit
+git commit | check=commit
   -aiopqsvz -m:: -F:i -C: -t:i -u? --all --allow-empty --allow-empty-message --amend --author= --branch --cleanup=
   --date= --dry-run --file=i --fixup= --include --long --message== --no-edit --no-gpg-sign --no-post-rewrite
   --no-signoff --no-status --null --only --pathspec-file-nul --pathspec-from-file= --porcelain --quiet
@@ -175,17 +175,18 @@ git stash, git stash push | operands=none
 git stash pop, git stash apply
   -q --quiet --index
 git merge
-  -nqv -m:: -F:i -X: --abort --continue --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
+  -nqv -m:: -F:i -X: --abort --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
   --ff-only --file=i --into-name= --log? --no-log --no-edit --no-gpg-sign --no-progress --progress
   --no-rerere-autoupdate --rerere-autoupdate --no-signoff --signoff --no-squash --squash --stat --no-stat --summary
   --no-summary --no-verify-signatures --no-overwrite-ignore --overwrite-ignore --quiet --strategy-option= --verbose
   --compact-summary --verify
-  ! -e -s: -S? --edit --strategy= --gpg-sign? --verify-signatures --no-verify --allow-unrelated-histories --gui -g
+  ! -e -s: -S? --continue --edit --strategy= --gpg-sign? --verify-signatures --no-verify --gui -g
+  ! --allow-unrelated-histories
 git cherry-pick, git revert
-  -nxsr -m: -X: --abort --continue --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
+  -nxsr -m: -X: --abort --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
   --keep-redundant-commits --mainline= --no-commit --no-edit --no-gpg-sign --no-rerere-autoupdate
   --rerere-autoupdate --signoff --strategy-option= --reference --empty=
-  ! -e -S? --edit --gpg-sign? --strategy=
+  ! -e -S? --continue --edit --gpg-sign? --strategy=
 git apply | check=apply
   -3RNqvz -p: -C: --3way --check --stat --numstat --summary --index --cached --intent-to-add --reverse --whitespace=
   --recount --include= --exclude= --ignore-space-change --ignore-whitespace --inaccurate-eof --no-add --apply
