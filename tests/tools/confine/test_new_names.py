@@ -17,6 +17,7 @@ from tests.tools.confine.rooms import Room, walls_of
 from tests.tools.confine.test_sandbox_git import named
 
 from steersman.tools.builtin.bash_tool import bash_tool
+from steersman.tools.confine.folder_snapshot import is_settled
 from steersman.tools.confine.launch import build_child_environment, launch
 from steersman.tools.confine.path_resolution import Root, resolve_path, split_path
 from steersman.tools.confine.protected_paths import Git, find_sandbox_paths
@@ -404,6 +405,21 @@ async def test_a_path_that_was_named_is_open(room: Room, whole: Confinement) -> 
     bash = bash_tool(room.root, sandbox=named(whole), writable=[room.root / "sub/.mcp.json"])
     assert not (await run(bash, "echo x > sub/.mcp.json")).is_error
     assert (room.root / "sub/.mcp.json").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "now", "settled"),
+    [
+        (7_200_000_001, 7_250_000_000, False),
+        (7_200_000_001, 7_350_000_000, True),
+        # Times in whole seconds: for the rest of the second, and on some file systems of the next, nothing is seen.
+        (7_000_000_000, 7_350_000_000, False),
+        (7_000_000_000, 8_900_000_000, False),
+        (7_000_000_000, 10_100_000_000, True),
+    ],
+)
+def test_a_folder_is_read_again_as_long_as_its_time_may_stay_the_same(changed: int, now: int, settled: bool) -> None:
+    assert is_settled(changed, now) is settled
 
 
 async def test_too_many_folders_to_look_through_are_told(room: Room, whole: Confinement) -> None:

@@ -35,6 +35,29 @@ def test_the_workspace_and_a_temporary_folder_can_be_written(room: Room, walls: 
     assert room.run(walls, command) == (f"a\n{held}b\n2\n", 0)
 
 
+# The mounts are in namespaces of their own, where we are root as in a container.
+READ_ONLY_MOUNT = """
+import subprocess, sys
+from pathlib import Path
+from tests.tools.confine.rooms import Room, walls_of
+
+room = Room(Path(sys.argv[1]))
+(room.root / "data").mkdir()
+subprocess.run(["mount", "--bind", room.outside, room.root / "data"], check=True)
+subprocess.run(["mount", "-o", "remount,bind,ro", room.root / "data"], check=True)
+print(room.run(walls_of(sys.argv[2]), "touch new && echo x > data/secret || cat data/secret"))
+"""
+
+
+def test_what_is_mounted_read_only_in_the_workspace_stays_so(tmp_path: Path, whole: Confinement) -> None:
+    alone = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces of users here, to mount something in")
+    line = [*alone, sys.executable, "-c", READ_ONLY_MOUNT, os.path.realpath(tmp_path), whole.kind]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert ("Read-only file system" in done.stdout, "canary" in done.stdout) == (True, True), done
+
+
 @pytest.mark.parametrize(
     "command",
     [

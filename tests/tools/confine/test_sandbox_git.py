@@ -18,9 +18,9 @@ from tests.tools.builtin.shells import run, text, until
 from tests.tools.confine.rooms import Room, walls_of
 
 from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.confine.enforcement import record_guard, restore_guards
+from steersman.tools.confine.enforcement import restore_guards
 from steersman.tools.confine.launch import build_child_environment, launch
-from steersman.tools.confine.protected_paths import find_sandbox_paths
+from steersman.tools.confine.protected_paths import find_sandbox_paths, record_guard
 from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 
 pytestmark = pytest.mark.real_time

@@ -179,11 +179,12 @@ class _Shell:
             ctx.update({"type": "output", "text": text})
 
         refused: list[str] = []
-        try:
-            ended = await run_command(plan, captured, timeout=seconds, on_output=show)
-        finally:
+
+        def finish() -> None:
             if begun is not None:
-                refused = await call_in_thread(self._clean_up, home, begun)
+                refused.extend(self._clean_up(home, begun))
+
+        ended = await run_command(plan, captured, timeout=seconds, on_output=show, on_end=finish)
         text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),

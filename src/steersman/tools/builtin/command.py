@@ -13,12 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from steersman.tools.builtin.encoding import skip_partial_character
 from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.enforcement import open_in_place
-from steersman.tools.confine.launch import KILL, MARK, TERMINATE, RunningSupervisor, launch, parse_report
+from steersman.tools.confine.exit_delay import delay_exit
+from steersman.tools.confine.launch import KILL, MARK, TERMINATE, RunningSupervisor, kill_marked, launch, parse_report
 from steersman.types.errors import ToolError
 
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -230,10 +232,18 @@ class CommandOutcome:
 
 
 async def run_command(
-    plan: Mapping[str, Any], captured: OutputCapture, *, timeout: float, on_output: Callable[[str], None]
+    plan: Mapping[str, Any],
+    captured: OutputCapture,
+    *,
+    timeout: float,
+    on_output: Callable[[str], None],
+    on_end: Callable[[], None],
 ) -> CommandOutcome:
-    """Run a plan to its end; `on_output` gets new output every 0.1 s. Raises `ToolError` when it cannot be started."""
-    command = Command(plan, captured, timeout, on_output)
+    """Run a plan to its end; `on_output` gets new output every 0.1 s. Raises `ToolError` when it cannot be started.
+
+    `on_end` is called in a thread when no process of it is left, also if this call was cancelled and is over by then.
+    """
+    command = Command(plan, captured, timeout, on_output, on_end)
     work = asyncio.ensure_future(call_in_thread(command.run))
     try:
         return await asyncio.shield(work)
@@ -261,13 +271,19 @@ class Command:
     """Runs a supervisor. `run` blocks; `order` can be called from any thread at any time."""
 
     def __init__(
-        self, plan: Mapping[str, Any], captured: OutputCapture, timeout: float, on_output: Callable[[str], None]
+        self,
+        plan: Mapping[str, Any],
+        captured: OutputCapture,
+        timeout: float,
+        on_output: Callable[[str], None],
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._mark = os.urandom(16).hex()
         self._plan = {**plan, "env": {**plan["env"], MARK: self._mark}}
         self._captured = captured
         self._timeout = timeout
         self._on_output = on_output
+        self._on_end = on_end
         self._lock = threading.Lock()
         self._ordered = b""
         self._orders: int | None = None
@@ -292,7 +308,14 @@ class Command:
                 pass  # it has already ended
 
     def run(self) -> CommandOutcome:
-        """Run the command until no process of it is left."""
+        """Run the command until no process of it is left; the program does not end before."""
+        with delay_exit(partial(self.order, KILL)):
+            try:
+                return self._run()
+            finally:
+                self._on_end()
+
+    def _run(self) -> CommandOutcome:
         began = time.monotonic()
         launched = launch(self._plan)
         try:
@@ -367,17 +390,3 @@ class Command:
         self._next_update = time.monotonic() + _UPDATE_SECONDS
         if text := self._captured.take_recent():
             self._on_output(text)
-
-
-def kill_marked(mark: str) -> None:
-    """Kill the processes with the mark of a call in their environment variables, after the supervisor has died."""
-    wanted = f"{MARK}={mark}".encode()
-    for entry in os.listdir("/proc"):
-        try:
-            if entry.isdigit():
-                with open(f"/proc/{entry}/environ", "rb") as file:
-                    found = wanted in file.read().split(b"\0")
-                if found:
-                    os.kill(int(entry), 9)
-        except OSError:
-            continue  # already ended, or of another user

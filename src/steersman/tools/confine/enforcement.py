@@ -21,11 +21,13 @@ SECCOMP_FD = 200  # above what this program has open, so that nothing of ours is
 
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x1000, 0x4000, 0x40000
+_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x40000
 _AT_EMPTY_PATH, _AT_RECURSIVE, _RDONLY = 0x1000, 0x8000, 1
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _CAPABILITY_VERSION = 0x20080522
+_OPEN_TREE_CLONE, _MOVE_OPEN_FILES = 0x1, 0x4 | 0x40
 # These calls have the same number on every architecture.
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
 _MOUNT_SETATTR, _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 442, 444, 445, 446
 _FILE_RIGHTS = 0x1 | 0x2 | 0x4 | 0x4000 | 0x8000  # execute, write, read, truncate, ioctl: all that a file can be given
 
@@ -81,18 +83,20 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
     if view["own_network"]:
         _enable_loopback()
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-    for path in view["writable"]:
-        _bind(path)
-    _set_mount_attributes("/", _RDONLY, 0)
-    for path in view["writable"]:
-        _set_mount_attributes(path, 0, _RDONLY)
+    # Copied before all is made read-only, and not made writable again: what was read-only in them stays so.
+    copies = [_copy_mounts(path) for path in view["writable"]]
+    _make_read_only(whole := open_in_place("/"))
+    os.close(whole)
+    for copy, place in copies:
+        _mount_copy(copy, place)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
     held = [(path, False) for path in view["held"] if os.path.isdir(path)]
     for path, writable in (*view["pinned"], *held):
-        _bind(path)
+        copy, place = _copy_mounts(path)
         if not writable:
-            _set_mount_attributes(path, _RDONLY, 0)
+            _make_read_only(copy)
+        _mount_copy(copy, place)
     return new_user
 
 
@@ -109,10 +113,19 @@ def open_in_place(path: str) -> int:
     return place
 
 
-def _bind(path: str) -> None:
-    """Mount a folder or file on itself, by its file descriptor and not by its path."""
+def _copy_mounts(path: str) -> tuple[int, int]:
+    """Copy what is mounted at a path and below it; return the copy, which has no place yet, and the place of the path.
+
+    By file descriptors and not by the path. A folder or file that is not a mount point becomes one.
+    """
     place = open_in_place(path)
-    _mount(f"/proc/self/fd/{place}", f"/proc/self/fd/{place}", None, _MS_BIND | _MS_REC)
+    flags = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE)
+    return _check(libc.syscall(_OPEN_TREE, place, b"", flags), f"open_tree {path!r}"), place
+
+
+def _mount_copy(copy: int, place: int) -> None:
+    _check(libc.syscall(_MOVE_MOUNT, copy, b"", place, b"", ctypes.c_uint(_MOVE_OPEN_FILES)), "move_mount")
+    os.close(copy)
     os.close(place)
 
 
@@ -121,14 +134,10 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int) -> Non
     _check(libc.mount(*texts, ctypes.c_ulong(flags), None), f"mount {target!r}")
 
 
-def _set_mount_attributes(path: str, add: int, remove: int) -> None:
-    """Set attributes of a mount and of those below it."""
-    attribute = struct.pack("=QQQQ", add, remove, 0, 0)
-    place = open_in_place(path)
-    flags = ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
-    done = libc.syscall(_MOUNT_SETATTR, place, b"", flags, attribute, ctypes.c_size_t(32))
-    _check(done, f"mount_setattr {path!r}")
-    os.close(place)
+def _make_read_only(mount: int) -> None:
+    """Make an open mount, and those below it, read-only."""
+    attribute, flags = struct.pack("=QQQQ", _RDONLY, 0, 0, 0), ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
+    _check(libc.syscall(_MOUNT_SETATTR, mount, b"", flags, attribute, ctypes.c_size_t(32)), "mount_setattr")
 
 
 def _enable_loopback() -> None:
@@ -231,17 +240,6 @@ def _check(result: int, what: str) -> int:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
     return result
-
-
-def record_guard(path: str) -> Guard | None:
-    """Record what is at a path, to check it again; `None` for a file or a folder, which a bind mount protects."""
-    try:
-        text = os.readlink(path)
-    except FileNotFoundError:
-        text = None
-    except OSError:
-        return None
-    return path, text, os.path.realpath(path), os.path.exists(path)
 
 
 def hold_names(paths: list[str]) -> dict[str, int]:

@@ -22,8 +22,9 @@ PROTECTED_NAMES = frozenset((".git", ".steersman", ".mcp.json"))
 # A folder with these is a git repository without being called `.git`, and so is one with HEAD and commondir.
 _BARE = frozenset(("HEAD", "objects", "refs"))
 _LINKED = frozenset(("HEAD", "commondir"))
-# A folder that changed this recently may change again without another time stamp.
-_SETTLED_NS = 100_000_000
+# A folder that changed this recently may change again without another time stamp: with times in small parts of a
+# second, and on a file system that has times in whole seconds.
+_SETTLED_NS, _SETTLED_COARSE_NS = 100_000_000, 3_000_000_000
 
 _OPEN = 0o500  # the owner may list and enter it
 
@@ -109,7 +110,12 @@ class FolderSnapshot:
             found = []  # these are protected in another way, also while a command runs
         if names >= _BARE or names >= _LINKED:
             found.append(os.path.join(path, "HEAD"))
-        return _Folder(stamp if now - stamp[1] > _SETTLED_NS else None, folders, found)
+        return _Folder(stamp if is_settled(stamp[1], now) else None, folders, found)
+
+
+def is_settled(changed: int, now: int) -> bool:
+    """Whether another change would give a folder another time stamp; both times are in nanoseconds."""
+    return now - changed > (_SETTLED_NS if changed % 1_000_000_000 else _SETTLED_COARSE_NS)
 
 
 def open_folder(path: str) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from steersman.tools.confine.enforcement import Guard, record_guard
+from steersman.tools.confine.enforcement import Guard
 from steersman.tools.confine.folder_snapshot import FolderSnapshot
 from steersman.tools.confine.own_files import list_own_files
 from steersman.types.errors import ToolError
@@ -77,6 +77,17 @@ def _read_pointer(path: str, word: str, base: str) -> str | None:
     if not text.startswith(word) or not target or "\0" in target:
         return None
     return os.path.realpath(os.path.join(base, target))
+
+
+def record_guard(path: str) -> Guard | None:
+    """Record what is at a path, to check it again; `None` for a file or a folder, which a bind mount protects."""
+    try:
+        text = os.readlink(path)
+    except FileNotFoundError:
+        text = None
+    except OSError:
+        return None
+    return path, text, os.path.realpath(path), os.path.exists(path)
 
 
 @dataclass(frozen=True, slots=True)
