@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.tools.builtin.shells import run, until
 from tests.tools.confine.rooms import Room
+from tests.tools.confine.test_sandbox_git import named
 
 from steersman.session.session import Session
 from steersman.tools import Workspace
+from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.confine.path_errors import ProtectedPath
 from steersman.tools.confine.sandbox import Confinement
 from steersman.tools.mcp.trust import Pins, Trust
@@ -40,6 +44,13 @@ def test_a_command_queues_nothing_into_a_session_of_the_program(room: Room, whol
         assert not (room.root / "s.db-journal").exists()
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT count(*) FROM queue").fetchone() == (0,)
+
+
+def test_a_list_that_does_not_exist_yet_is_not_made_by_a_command(room: Room, whole: Confinement) -> None:
+    Trust(room.root / "trust" / "list.json")
+    room.run(whole, "mkdir trust; echo '{}' > trust/list.json")
+    assert not (room.root / "trust").exists()
+    assert "commands may not make or change" in room.ended.refused[0]
 
 
 def test_lists_of_trusted_files_and_tools_are_protected(room: Room, whole: Confinement) -> None:
@@ -74,3 +85,28 @@ def test_settings_and_trust_are_protected_in_a_home_folder(
     workspace.replace(f"{path}/other/config.toml", b"")
     assert room.run(whole, f"echo x > {path}/steersman/config.toml")[1] != 0
     assert not (settings / "config.toml").exists()
+
+
+@pytest.mark.parametrize("there", ["", ".config", ".config/steersman"])
+async def test_settings_that_do_not_exist_yet_are_not_made_by_commands(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    """docs/security.md: the same in a home folder without any settings, while another command holds their name."""
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(room.root))
+    (room.root / there).mkdir(parents=True, exist_ok=True)
+    bash = bash_tool(room.root, sandbox=named(whole))
+    wait = "touch {0}; until [ -e {1} ]; do sleep 0.02; done"
+    first = asyncio.create_task(run(bash, wait.format("one", "go-one")))
+    await until((room.root / "one").exists)
+    make = "; ".join(
+        f"mkdir -p {folder}/steersman; touch {folder}/steersman/config.toml" for folder in (".config", ".local/state")
+    )
+    second = asyncio.create_task(run(bash, f"{make}; {wait.format('two', 'go-two')}; {make}"))
+    await until((room.root / "two").exists)
+    (room.root / "go-one").touch()
+    await first
+    (room.root / "go-two").touch()
+    await second
+    assert not [*room.root.rglob("config.toml")]

@@ -151,3 +151,8 @@ def is_empty_folder(path: str) -> bool:
             return not os.path.islink(path) and next(entries, None) is None
     except OSError:
         return False
+
+
+def is_missing_or_empty(path: str) -> bool:
+    """Whether there is nothing at a path, or only an empty folder."""
+    return not os.path.lexists(path) or is_empty_folder(path)

@@ -33,14 +33,23 @@ def protect_file(path: str | os.PathLike[str]) -> None:
 def list_own_files() -> list[str]:
     """List the real paths of the protected files and folders; not all of them exist."""
     with _lock:
-        databases, files = list(_databases), list(_files)
+        databases = list(_databases)
     stores = [os.path.realpath(path) + ending for path in databases for ending in _COMPANIONS]
-    return [*stores, *map(os.path.realpath, (*files, *_list_folders()))]
+    return [*stores, *list_trust_files(), *list_own_folders()]
 
 
-def _list_folders() -> list[str]:
+def list_trust_files() -> list[str]:
+    """List the real paths of the files that say what is trusted, except for those in the folders below."""
+    folders = [folder + os.sep for folder in list_own_folders()]
+    with _lock:
+        files = [os.path.realpath(path) for path in _files]
+    return [path for path in files if not path.startswith(tuple(folders))]
+
+
+def list_own_folders() -> list[str]:
+    """List the real paths of the folders with the user's settings, trust and sessions; not all of them exist."""
     home = os.path.expanduser("~")
     places = [os.environ.get(variable, "") for variable, _ in _FOLDERS]
     usual = [os.path.join(home, path) for _, path in _FOLDERS]
     found = [place if os.path.isabs(place) else other for place, other in zip(places, usual, strict=True)]
-    return [os.path.join(folder, "steersman") for folder in found if os.path.isabs(folder)]
+    return [os.path.realpath(os.path.join(folder, "steersman")) for folder in found if os.path.isabs(folder)]

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from steersman.tools.confine.enforcement import Guard
-from steersman.tools.confine.folder_snapshot import FolderSnapshot
-from steersman.tools.confine.own_files import list_own_files
+from steersman.tools.confine.folder_snapshot import FolderSnapshot, is_missing_or_empty
+from steersman.tools.confine.own_files import list_own_files, list_own_folders, list_trust_files
 from steersman.types.errors import ToolError
 
 MAX_PROTECTED = 200
@@ -126,6 +126,13 @@ class _ProtectionBuilder:
         """Hold a name at which there is nothing, or only the folder with which another command holds it."""
         self.guards[path] = (path, None, path, False)
         self.held.add(path)
+        self.read_only.discard(path)
+
+    def hold_missing(self, path: str) -> None:
+        """Hold the first name on the way to a folder, beneath the root, at which there is nothing."""
+        steps = [step for step in (path, *_list_parents(path, self.root)) if is_missing_or_empty(step)]
+        if steps and is_beneath(self.root, path):
+            self.hold(steps[-1])
 
     def make_read_only(self, real: str) -> None:
         """Make a path read-only, if it exists beneath the root."""
@@ -161,6 +168,18 @@ class _ProtectionBuilder:
             self.make_read_only(common)
             self.guard_missing(common)
 
+    def protect_own(self, own: Iterable[str]) -> None:
+        """Protect what belongs to us, also what is not there yet."""
+        for path in own:
+            self.make_read_only(os.path.realpath(path))
+            # SQLite would take this file for changes to undo. It makes none itself while it writes ahead (WAL).
+            if path.endswith("-journal") and is_beneath(self.root, path) and (found := record_guard(path)) is not None:
+                self.guards[path] = found
+        for path in list_trust_files():
+            self.guard_missing(path)
+        for path in list_own_folders():
+            self.hold_missing(path)
+
     def protect_git_settings(self, path: str) -> None:
         """Protect the parts of a `.git` that name programs to run, and leave the rest writable."""
         if os.path.islink(path) or os.path.isfile(path):
@@ -174,7 +193,7 @@ class _ProtectionBuilder:
                     self.protect(os.path.join(place, name))
 
     def guard_missing(self, place: str) -> None:
-        """Guard the first missing name on the way to a path that is pointed to and does not exist."""
+        """Guard the first missing name on the way to a path that does not exist."""
         if not is_beneath(self.root, place) or os.path.lexists(place):
             return
         while not os.path.lexists(parent := os.path.dirname(place)):
@@ -221,11 +240,7 @@ def protect_paths(
     keeping = _ProtectionBuilder(root, passing=passing)
     for name in OWN_NAMES:
         keeping.protect(os.path.join(root, name))
-    for path in own:
-        keeping.make_read_only(os.path.realpath(path))
-        # SQLite would take this file for changes to undo. It makes none itself while it writes ahead (WAL).
-        if path.endswith("-journal") and is_beneath(root, path) and (found := record_guard(path)) is not None:
-            keeping.guards[path] = found
+    keeping.protect_own(own)
     for path in nested:
         keeping.protect_nested(path, git)
     top = os.path.join(root, ".git")
@@ -233,25 +248,16 @@ def protect_paths(
         keeping.protect_git_settings(top)
     elif top in passing:
         keeping.protect(top)
-    elif _is_missing_or_empty(top):
+    elif is_missing_or_empty(top):
         keeping.hold(top)
         # Without a file HEAD, git takes no folder for a bare repository.
-        if _is_missing_or_empty(head := os.path.join(root, "HEAD")):
+        if is_missing_or_empty(head := os.path.join(root, "HEAD")):
             keeping.held.add(head)
         elif os.path.islink(head) or os.path.isfile(head):
             keeping.protect(head)
     else:
         keeping.protect_repository(top)
     return keeping.build(set(allowed))
-
-
-def _is_missing_or_empty(path: str) -> bool:
-    try:
-        return not os.path.islink(path) and not os.listdir(path)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
 
 
 def is_beneath(root: str, path: str) -> bool:
