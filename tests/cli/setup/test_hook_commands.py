@@ -10,7 +10,7 @@ import pytest
 
 from steersman import Agent
 from steersman.cli.exits import UserError
-from steersman.cli.setup.hook_commands import HookCommands, HookFailed, parse_answer
+from steersman.cli.setup.hook_commands import HookCommands, HookFailed, parse_answer, run_hook
 from steersman.cli.setup.settings import HookSettings, Seam
 from steersman.cli.setup.settings_parser import parse_settings
 from steersman.testing import ScriptedModel, answer, call
@@ -63,6 +63,8 @@ async def test_a_hook_before_a_tool_denies_changes_or_lets_pass(tmp_path: Path) 
         ("""echo '{"deny": 1}'""", "its answer has a value of the wrong type"),
         ("sleep 77", "it gave no answer within 0.2 s"),
         ("head -c 2000000 /dev/zero", "it wrote more than 1,000,000 bytes"),
+        ("yes", "it wrote more than 1,000,000 bytes"),
+        ("yes >&2", "it wrote more than 1,000,000 bytes"),
     ],
 )
 async def test_a_hook_that_fails_denies(tmp_path: Path, command: str, why: str) -> None:
@@ -113,6 +115,14 @@ async def test_a_hook_that_only_is_told_changes_nothing_when_it_fails(tmp_path: 
     assert line.endswith("it ended with exit code 1: \u241b[2Jbad")
 
 
+async def test_many_hooks_leave_nothing_open(tmp_path: Path) -> None:
+    before: set[int] = set()
+    for _ in range(20):
+        assert await run_hook("cat; setsid sleep 1 & exit 0", b"x", tmp_path, 30.0) == (0, "x", "")
+        before = before or {len(os.listdir("/proc/self/fd"))}
+    assert {len(os.listdir("/proc/self/fd"))} == before
+
+
 def test_what_a_hook_may_answer_depends_on_its_seam() -> None:
     wrong: dict[Seam, str] = {"prompt": '{"output": "x"}', "end": '{"deny": "x"}', "before_tool": '{"add": "x"}'}
     for seam, said in wrong.items():
@@ -134,4 +144,4 @@ def test_hooks_that_are_wrong_are_told_with_their_file(text: str) -> None:
 def test_hooks_of_a_project_are_added_to_those_of_the_user() -> None:
     own = parse_settings(b"[[hooks]]\nat = 'end'\ncommand = 'mine'", Path("a"))
     project = parse_settings(b"[[hooks]]\nat = 'prompt'\ncommand = 'theirs'\ntimeout = 2", Path("b"), project=True)
-    assert own.tighten(project).hooks == (HookSettings("end", "mine"), HookSettings("prompt", "theirs", (), 2))
+    assert own.tighten(project).hooks == (HookSettings("end", "mine"), HookSettings("prompt", "theirs", (), 2, True))

@@ -14,14 +14,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, cast
+from typing import Any, Self, cast
 
 import msgspec
 
+from steersman.cli.setup.hook_files import HookFiles
 from steersman.cli.setup.settings import HookSettings, Seam
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.hooks import HookError
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Rewrite, Skip, Warn
+from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.launch import build_child_environment
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.events import AgentEnd, AgentEvent, ApprovalRequested
@@ -60,8 +62,16 @@ class HookAnswer:
 class HookCommands:
     """The commands of the settings at the seams of an agent; an agent takes it as a hook and as an input filter."""
 
-    def __init__(self, hooks: Sequence[HookSettings], workspace: Path, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        hooks: Sequence[HookSettings],
+        workspace: Path,
+        notify: Callable[[str], None],
+        files: HookFiles | None = None,
+    ) -> None:
         self._hooks = hooks
+        self._files = HookFiles(hooks, workspace) if files is None else files
+        self._changed: set[HookSettings] = set()
         self._workspace = workspace
         self._notify = notify
         self._tasks: set[asyncio.Task[None]] = set()
@@ -138,6 +148,9 @@ class HookCommands:
         """Runs a command; a failure of any kind is a no."""
         told = {"at": hook.at, "folder": os.fspath(self._workspace), **told}
         try:
+            if (why := await call_in_thread(lambda: self._files.explain_change(hook))) is not None:
+                self._note_change(hook, why)
+                raise HookFailed(f"it is not run, because {why}")
             data = msgspec.json.encode(told, enc_hook=repr)
             code, said, errors = await run_hook(hook.command, data, self._workspace, hook.timeout)
             return parse_answer(hook.at, code, said, errors)
@@ -145,6 +158,11 @@ class HookCommands:
             return HookAnswer(denied=str(error))
         except (OSError, ValueError, TypeError, RecursionError) as error:
             return HookAnswer(denied=f"it could not be asked: {error}")
+
+    def _note_change(self, hook: HookSettings, why: str) -> None:
+        if hook not in self._changed and hook.at not in ("end", "waiting"):
+            self._changed.add(hook)
+            self._notify(sanitize_line(f"The hook {hook.command!r:.100} is not run, because {why}."))
 
 
 def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
@@ -176,8 +194,7 @@ def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
 
 async def run_hook(command: str, told: bytes, folder: Path, seconds: float) -> tuple[int, str, str]:
     """Runs a command with this input; returns its exit code, stdout and stderr. What it started ends with it."""
-    # Files instead of pipes: a program that it left in the background may keep them open, and is not waited for.
-    with TemporaryFile() as given, TemporaryFile() as said, TemporaryFile() as errors:
+    with TemporaryFile() as given, _Output() as said, _Output() as errors:
         given.write(told)
         given.seek(0)
         process = await asyncio.create_subprocess_exec(
@@ -185,30 +202,77 @@ async def run_hook(command: str, told: bytes, folder: Path, seconds: float) -> t
             "-c",
             command,
             stdin=given,
-            stdout=said,
-            stderr=errors,
+            stdout=said.writing,
+            stderr=errors.writing,
             cwd=folder,
-            env=build_child_environment(),
+            env=build_child_environment({"PYTHONDONTWRITEBYTECODE": "1"}),
             start_new_session=True,
         )
         try:
             async with asyncio.timeout(seconds):
-                code = await process.wait()
+                await _wait_for(process, said, errors)
         except TimeoutError:
             raise HookFailed(f"it gave no answer within {seconds:g} s") from None
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-        return code, _read(said), _read(errors)
+            code = await process.wait()
+        return code, said.read(), errors.read()
 
 
-def _read(file: IO[bytes]) -> str:
-    file.seek(0)
-    data = file.read(MAX_OUTPUT + 1)
-    if len(data) > MAX_OUTPUT:
-        raise HookFailed(f"it wrote more than {MAX_OUTPUT:,} bytes")
-    return data.decode(errors="replace")
+async def _wait_for(process: asyncio.subprocess.Process, *outputs: _Output) -> None:
+    """Waits for the end of a command, or until it has written too much."""
+    waits = [asyncio.ensure_future(wait) for wait in (process.wait(), *(output.is_full.wait() for output in outputs))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+
+
+class _Output:
+    """What a command writes to a pipe, up to a limit. The end of the pipe is not waited for.
+
+    A program that was left in the background may keep it open.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._data = bytearray()
+        self.is_full = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        asyncio.get_running_loop().add_reader(self._reading, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        os.close(self._reading)
+        os.close(self.writing)
+
+    def read(self) -> str:
+        """All that was written until now; raises `HookFailed` if it was too much."""
+        while self._take():
+            pass
+        if len(self._data) > MAX_OUTPUT:
+            raise HookFailed(f"it wrote more than {MAX_OUTPUT:,} bytes")
+        return self._data.decode(errors="replace")
+
+    def _take(self) -> bool:
+        if len(self._data) > MAX_OUTPUT:
+            self._stop()
+            self.is_full.set()
+            return False
+        try:
+            self._data += (piece := os.read(self._reading, 65_536))
+        except BlockingIOError:
+            return False
+        return bool(piece)
+
+    def _stop(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._reading)
 
 
 def _get_text(output: ToolOutput) -> str:

@@ -142,6 +142,7 @@ class HookSettings:
     command: str
     tools: tuple[str, ...] = ()
     timeout: float = 30.0
+    of_project: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,9 @@ def parse_settings(content: bytes, path: Path, *, project: bool = False) -> Sett
     return _SettingsParser(path, project=project).parse(found)
 
 
+_INTERPRETER = re.compile(r"(?:ba|da|z|k|fi)?sh|python[0-9.]*|pypy3?|node|ruby|perl|php|lua|source|\.")
+
+
 class _SettingsParser:
     """Parses one file; every error names the file and the key."""
 
@@ -138,7 +141,14 @@ class _SettingsParser:
             missing = [name for name in ("at", "command") if name not in values]
             if missing:
                 raise self._make_error(key, f"{missing[0]!r} is missing: {_HOOK[missing[0]][1]}")
-            hooks.append(HookSettings(**values))
+            relative = None if self._project else _find_relative_program(values["command"])
+            if relative is not None:
+                raise self._make_error(
+                    f"{key}: command",
+                    f"{relative!r:.100} is a relative path, so any folder in which you work could bring its own "
+                    "program. Give an absolute path, or one that begins with ~/",
+                )
+            hooks.append(HookSettings(**values, of_project=self._project))
         return tuple(hooks)
 
     def _check_project(self, settings: Settings) -> None:
@@ -258,3 +268,19 @@ _PROVIDER: dict[str, _Form] = {
     ),
     "protocol": _make_choice_form("anthropic", "bedrock", "google", "openai", "openai-chat"),
 }
+
+
+def _find_relative_program(command: str) -> str | None:
+    """The program or script that a command names by a relative path, so that each folder has another one."""
+    for part in re.split(r"[;&|()\n`]+", re.sub(r">[>|&]?\s*[^\s;&|<>()]+", " ", command)):
+        words = [word.strip("'\"") for word in part.split() if not re.match(r"\w+=", word)]
+        first = words[0] if words else ""
+        if "/" in first and first[0] not in "/~$":
+            return first
+        if _INTERPRETER.fullmatch(first.rpartition("/")[2]):
+            script = next((word for word in words[1:] if not word.startswith("-")), "")
+            options = ("-c",) if first.endswith("sh") else ("-c", "-e", "-m", "-r")
+            takes_code = any(word in options for word in words[1:])
+            if script and not takes_code and script[0] not in "/~$":
+                return script
+    return None

@@ -1,0 +1,192 @@
+"""What hooks run from the workspace, outside the sandbox: only what the user has seen, and nothing that tools wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.command import Place, environment
+
+from steersman import Agent
+from steersman.cli.arguments import parse
+from steersman.cli.exits import UserError
+from steersman.cli.setup.hook_commands import HookCommands
+from steersman.cli.setup.hook_files import MAX_FILES, HookFiles
+from steersman.cli.setup.settings import HookSettings
+from steersman.cli.setup.settings_parser import parse_settings
+from steersman.cli.setup.startup import start_agent
+from steersman.testing import ScriptedModel, answer, call
+from steersman.tools import builtin_tools
+from steersman.tools.confine.workspace import Workspace
+from steersman.types.messages import ToolResultMessage
+
+pytestmark = pytest.mark.real_time
+CHECK = "#!/bin/sh\n. scripts/words.sh\necho ran >> log\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in {"scripts/check.sh": CHECK, "scripts/words.sh": "", "src/a.py": "", "Makefile": "all:\n"}.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    return tmp_path / "project"
+
+
+def _hook(command: str, *, of_project: bool = True) -> HookSettings:
+    return HookSettings("before_tool", command, of_project=of_project)
+
+
+async def test_a_hook_that_a_tool_has_rewritten_does_not_run_and_closes_its_gate(project: Path) -> None:
+    told: list[str] = []
+    commands = HookCommands([_hook("sh scripts/check.sh")], project, told.append)
+    model = ScriptedModel(
+        answer(call("write", path="src/b.py", content="")),
+        answer(call("write", path="scripts/words.sh", content="touch escaped")),
+        answer(call("list")),
+        answer(call("list")),
+        "Done.",
+    )
+    tools = [tool for tool in builtin_tools(project) if tool.name in ("list", "write")]
+    agent = Agent("scripted:echo", stream_fn=model, tools=tools, **commands.get_agent_options())
+    result = await agent.prompt("Go.")
+    read = [message.text for message in result.messages if isinstance(message, ToolResultMessage)]
+    why = (
+        "is not run, because 'scripts/words.sh' was changed, and it would run outside the sandbox. To see and trust it "
+        "as it is now, start `steersman` again in this folder, on a terminal"
+    )
+    assert read[2:] == [f"Denied by the hook 'sh scripts/check.sh': it {why}"] * 2
+    assert told == [f"The hook 'sh scripts/check.sh' {why}."]
+    assert (project / "log").read_text() == "ran\nran\n"
+    assert not (project / "escaped").exists()
+
+
+def _edit(name: str) -> Callable[[Path], object]:
+    return lambda project: Workspace(project).replace(name, b"touch escaped")
+
+
+def _turn_into_link(project: Path) -> None:
+    (project / "scripts").rename(project / "old")
+    (project / "scripts").symlink_to("old")
+
+
+def _remove_script(project: Path) -> None:
+    (project / "scripts/check.sh").unlink()
+
+
+@pytest.mark.parametrize(
+    ("command", "change", "runs"),
+    [
+        ("scripts/check.sh", _edit("src/a.py"), True),
+        ("scripts/check.sh", _edit("scripts/check.sh"), False),
+        ("scripts/check.sh", _edit("scripts/more/new.sh"), False),
+        ("scripts/check.sh", _turn_into_link, False),
+        ("scripts/check.sh", _remove_script, False),
+        ('sh "$PWD/scripts/check.sh"', _edit("scripts/check.sh"), False),
+        ("cd scripts && ./check.sh", _edit("scripts/check.sh"), False),
+        ("test ! -x ci/later.sh || ci/later.sh", _edit("ci/later.sh"), False),
+        ("ruff check src > report.txt", _edit("src/a.py"), True),
+        ("make all", _edit("src/a.py"), False),
+        ("python3 -m checks", _edit("src/a.py"), False),
+        ("cat", _edit("src/a.py"), True),
+    ],
+)
+def test_what_counts_as_a_change_of_what_a_hook_runs(
+    project: Path, command: str, change: Callable[[Path], object], *, runs: bool
+) -> None:
+    hook = _hook(command)
+    files = HookFiles([hook], project)
+    assert files.explain_change(hook) is None
+    change(project)
+    assert (files.explain_change(hook) is None) is runs
+
+
+def test_hooks_of_the_user_run_what_the_user_changes_and_not_what_tools_change(project: Path) -> None:
+    script, make = _hook(f"{project}/scripts/check.sh", of_project=False), _hook("make all", of_project=False)
+    files = HookFiles([script, make], project)
+    (project / "scripts/check.sh").write_text("exit 0")
+    assert files.explain_change(script) is None
+    Workspace(project).replace("src/a.py", b"")
+    assert "was changed" in str(files.explain_change(script))
+    assert files.explain_change(make) is None
+
+
+def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{project}/bin:/usr/bin:/bin")
+    tool = project / "bin/tidy"
+    tool.parent.mkdir()
+    tool.write_bytes(b"#!/bin/sh\n" + b"#" * 200_000)
+    tool.chmod(0o755)
+    hook = _hook("tidy")
+    files = HookFiles([hook], project)
+    (project / "bin/other").write_text("")
+    assert files.explain_change(hook) is None
+    tool.write_bytes(b"#!/bin/sh\n" + b"#" * 199_999 + b"\n")
+    assert "'bin/tidy' was changed" in str(files.explain_change(hook))
+
+
+def test_a_folder_with_more_files_than_are_watched_closes_the_hook(project: Path) -> None:
+    for number in range(MAX_FILES):
+        (project / f"scripts/{number}").touch()
+    hook = _hook("scripts/check.sh")
+    assert "more than 200 files" in str(HookFiles([hook], project).explain_change(hook))
+
+
+async def test_what_a_hook_of_a_project_runs_is_shown_and_trusted_with_that_content(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(place).items():
+        monkeypatch.setenv(name, value)
+    settings, script = place.project / ".steersman/config.toml", place.project / "scripts/check.sh"
+    for path, text in ((settings, '[[hooks]]\nat = "prompt"\ncommand = "sh scripts/check.sh"\n'), (script, "exit 0")):
+        path.parent.mkdir()
+        path.write_text(text)
+    asked: list[tuple[str, str]] = []
+
+    async def agree(question: str, content: str) -> bool:
+        asked.append((question, content))
+        return True
+
+    async def prompt(*, asks: bool) -> tuple[str, str]:
+        options = parse(["-p", "Hello.", "--model", "scripted:echo"])
+        ask = agree if asks else None
+        async with start_agent(options, approve=None, notify=print, trust=ask, workspace=place.project) as started:
+            result = await started.agent.prompt("Hello.")
+        return result.end_reason, result.detail
+
+    assert (await prompt(asks=True))[0] == "done"
+    shown = (f"Trust {settings} (files of its hooks)?", "--- scripts/check.sh\nexit 0")
+    assert asked == [(f"Trust {settings}?", settings.read_text()), shown]
+    assert (await prompt(asks=False))[0] == "done"
+    script.write_text("exit 0 # changed")
+    end, detail = await prompt(asks=False)
+    assert end == "rejected"
+    assert "the files that it runs are not trusted" in detail
+    assert (await prompt(asks=True))[0] == "done"
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["./check", "scripts/check", "FOO=1 bin/x --all", "true && ./x", "sh check.sh", "bash -e ci/x.sh", "/bin/sh x.sh",
+     "python3 tools/x.py", ". ./env", "cat | ./x"],
+)  # fmt: skip
+def test_a_relative_program_in_the_settings_of_the_user_is_refused(command: str) -> None:
+    text = f"[[hooks]]\nat = 'end'\ncommand = '''{command}'''".encode()
+    with pytest.raises(UserError, match="is a relative path"):
+        parse_settings(text, Path("config.toml"))
+    assert parse_settings(text, Path("config.toml"), project=True).hooks[0].command == command
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["~/bin/check", "/opt/check a/b", "sh ~/x.sh", "sh -c 'echo a/b'", "notify-send a/b", "cat > log/x", "$HOME/bin/x",
+     "python3 -m json.tool", "jq -e .tool"],
+)  # fmt: skip
+def test_other_commands_in_the_settings_of_the_user_are_taken(command: str) -> None:
+    text = f"[[hooks]]\nat = 'end'\ncommand = '''{command}'''".encode()
+    assert parse_settings(text, Path("config.toml")).hooks == (HookSettings("end", command),)
