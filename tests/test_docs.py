@@ -20,6 +20,8 @@ import pytest
 from steersman import Agent, RunResult, Session
 from steersman.cli.arguments import parse
 from steersman.loop.inbox import Receipt
+from steersman.provider.models import catalogue, presets, registry
+from steersman.provider.models.registry import list_provider_names
 from steersman.testing import Witness, run_virtual
 
 ROOT = Path(__file__).parent.parent
@@ -35,6 +37,7 @@ TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
 PROMISE = re.compile(r"#> ?(.*)")
 OF_OTHERS = re.compile(r"^```(?:rust|text|typescript)\n.*?^```$|^\|[^|]*\|", re.MULTILINE | re.DOTALL)
 """What the page for users of other projects says about these: their programs, and the first column of its tables."""
+REGISTRIES = [(presets, "PRESETS"), (registry, "_loaders"), (registry, "_loaded"), (catalogue, "_described")]
 PUBLIC = {
     "steersman",
     "steersman.context",
@@ -85,6 +88,19 @@ def restored_logging() -> Generator[None]:
         logger.setLevel(levels[1])
 
 
+@contextlib.contextmanager
+def restored_providers() -> Generator[None]:
+    """Forget the providers and models that a document adds, which are shared as well."""
+    shared = [cast(dict[object, object], vars(module)[name]) for module, name in REGISTRIES]
+    before = [dict(each) for each in shared]
+    try:
+        yield
+    finally:
+        for found, entries in zip(shared, before, strict=True):
+            found.clear()
+            found.update(entries)
+
+
 def output_of(block: Block, path: Path, names: dict[str, Any]) -> list[str]:
     """Run a block, which may `await`, among the names of the blocks above it; the lines it prints."""
     source = "\n" * block.above + block.code  # so that a traceback names the line of the document
@@ -100,9 +116,11 @@ def output_of(block: Block, path: Path, names: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
 def test_the_python_of_a_document_runs_and_prints_what_it_says(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
-    with restored_logging():
+    providers = list_provider_names()
+    with restored_logging(), restored_providers():
         for block in blocks(path):
             assert output_of(block, path, names) == PROMISE.findall(block.code), f"{shown(path)}:{block.above + 1}"
+    assert list_provider_names() == providers
 
 
 def private_imports(code: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tests.cli.chat.kit import READY, chatting
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place
 
+from steersman.cli.chat.layout import MARK
 from steersman.testing.servers import OpenAIChatServer
 
 pytestmark = pytest.mark.real_time
@@ -61,7 +62,7 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
         terminal.type("n")
         terminal.wait_for("\n? n")
         terminal.press("enter")
-        terminal.wait_for(READY)
+        terminal.wait_for(lambda at: at.cursor_line.startswith(MARK.strip()))  # the status line may be old
         terminal.enter("/mcp trust good")
         terminal.wait_for("\n?")
         terminal.type("y")
