@@ -88,6 +88,7 @@ WALL_CLOCK = {
         "cli/run/output.py",
         "durable/workflow_agent/plugin.py",
         "loop/run.py",
+        "policy/ready/audit.py",
         "server/fronts/openai/requests.py",
         "session/journal.py",
         "session/opening.py",
@@ -117,6 +118,7 @@ WALL_CLOCK = {
     "today's date and prices, and how long ago something was": [
         "cli/sessions/printing.py",
         "cli/setup/startup.py",
+        "policy/ready/budget.py",
         "provider/models/catalogue.py",
         "provider/local/weights/cache.py",
     ],

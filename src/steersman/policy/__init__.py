@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from steersman.policy.filters import InputFilter
     from steersman.policy.hooks import HookError, Hooks, Policy, PolicyView
     from steersman.policy.limits import ExecutionLimits
+    from steersman.policy.ready.audit import AuditLog
+    from steersman.policy.ready.audit_chain import AuditAnchor, AuditError, AuditReport, verify_audit_log
+    from steersman.policy.ready.budget import BudgetError, DailyBudget, Spent
+    from steersman.policy.ready.content_filter import ContentFilter, JudgeError, ModelJudge
+    from steersman.policy.ready.injection import InjectionGuard, fence_text
+    from steersman.policy.ready.personal_data import find_personal_data
+    from steersman.policy.ready.redaction import PiiRedaction
+    from steersman.policy.ready.suspicion import Suspicion, score_text
+    from steersman.policy.ready.tool_list import ToolAllowList
     from steersman.policy.repetition import RepeatedCalls
     from steersman.policy.verdicts import FilterVerdict, Inject, Pass, Reject, Rewrite, Skip, Stop, Verdict, Warn
 
@@ -21,6 +30,15 @@ __getattr__, __dir__ = export_lazily(
         "filters": "InputFilter",
         "hooks": "HookError Hooks Policy PolicyView",
         "limits": "ExecutionLimits",
+        "ready.audit": "AuditLog",
+        "ready.audit_chain": "AuditAnchor AuditError AuditReport verify_audit_log",
+        "ready.budget": "BudgetError DailyBudget Spent",
+        "ready.content_filter": "ContentFilter JudgeError ModelJudge",
+        "ready.injection": "InjectionGuard fence_text",
+        "ready.personal_data": "find_personal_data",
+        "ready.redaction": "PiiRedaction",
+        "ready.suspicion": "Suspicion score_text",
+        "ready.tool_list": "ToolAllowList",
         "repetition": "RepeatedCalls",
         "verdicts": "FilterVerdict Inject Pass Reject Rewrite Skip Stop Verdict Warn",
     },
@@ -29,21 +47,39 @@ __getattr__, __dir__ = export_lazily(
 __all__ = [
     "Approval",
     "Approved",
+    "AuditAnchor",
+    "AuditError",
+    "AuditLog",
+    "AuditReport",
+    "BudgetError",
+    "ContentFilter",
+    "DailyBudget",
     "ExecutionLimits",
     "FilterVerdict",
     "HookError",
     "Hooks",
     "Inject",
+    "InjectionGuard",
     "InputFilter",
+    "JudgeError",
+    "ModelJudge",
     "Pass",
+    "PiiRedaction",
     "Policy",
     "PolicyView",
     "Reject",
     "RepeatedCalls",
     "Rewrite",
     "Skip",
+    "Spent",
     "Stop",
+    "Suspicion",
+    "ToolAllowList",
     "Verdict",
     "Warn",
+    "fence_text",
+    "find_personal_data",
     "fingerprint",
+    "score_text",
+    "verify_audit_log",
 ]
