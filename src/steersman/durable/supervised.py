@@ -147,7 +147,8 @@ class SupervisedSession:
                 self._running.add(event.tool_call_id)
             case ToolExecutionEnd():
                 self._running.discard(event.tool_call_id)
-                self._plan_rest()
+                if self._agent.open_approvals:  # without a question there is nothing to wait for
+                    self._plan_rest()
             case ApprovalRequested():
                 self._plan_rest()
             case _:

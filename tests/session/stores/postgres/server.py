@@ -22,7 +22,7 @@ from pathlib import Path
 _SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",  # the machine is not switched off here; processes are killed, and these cannot take it along
-    "max_connections": "100",
+    "max_connections": "60",
     "shared_buffers": "16MB",
     "autovacuum": "off",
 }

@@ -72,6 +72,7 @@ class _Listener:
         self._next_stay = self._next_look = 0.0
         self._held: set[Place] = set()
         self._is_over = False
+        self._is_listening = False
         self._connection: Connection | None = None
         self._poked, self._poke = os.pipe()
         os.set_blocking(self._poked, False)
@@ -91,7 +92,9 @@ class _Listener:
             if self._is_over:
                 return None
             self._watches.append(watch)
-            self._poke_thread()
+            # Where the thread listens to the queues already, it has nothing to do for one more.
+            if watch.place is not None or not self._is_listening:
+                self._poke_thread()
         return lambda: self._remove(watch)
 
     def send(self, notices: Iterable[Notice]) -> None:
@@ -110,7 +113,8 @@ class _Listener:
         with self._lock:
             if not self._is_over:  # else its pipe is closed
                 self._watches = [other for other in self._watches if other is not watch]
-                self._poke_thread()
+                if watch.place is not None or not self._watches:
+                    self._poke_thread()
 
     def _poke_thread(self) -> None:
         try:
@@ -128,9 +132,11 @@ class _Listener:
                     connection.add_notify_handler(self._keep)
                     connection.execute(f"LISTEN {CHANNEL}")
                     retry = _RETRY
+                    self._is_listening = True
                     self._wake_all(self._watches)
                     self._follow(connection)
             except psycopg.Error as error:
+                self._is_listening = False
                 _log.debug("%s", self._address.make_error("The queue of the sessions cannot be listened to", error))
                 self._wait(None, retry)
                 retry = min(_LONGEST_RETRY, retry * 2)
