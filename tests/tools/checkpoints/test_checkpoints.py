@@ -48,6 +48,21 @@ def unknown(room: Room) -> list[list[str]]:
     return [list(at.unknown) for at in room.points.list()]
 
 
+@pytest.mark.parametrize("part", ["HEAD", "objects", "refs"])
+def test_an_undo_makes_no_repository_of_what_calls_left(room: Room, part: str) -> None:
+    """A repository in parts: one call leaves one of them, the next removes it and leaves the others, which stay."""
+    make = {"HEAD": "echo 'ref: refs/heads/main' > x/HEAD", "objects": "mkdir x/objects", "refs": "mkdir x/refs"}
+    others = [name for name in make if name != part]
+    run_call(room, f"mkdir x; {make[part]}")
+    run_call(room, f"rm -r x/{part}; {'; '.join(make[name] for name in others)}")
+    for name in others:  # not of the calls, so that an undo leaves it
+        (room.root / "x" / name / "mine").touch() if name != "HEAD" else (room.root / "x/HEAD").write_text("ref: mine")
+    last = room.points.list()[-1]
+    restored = room.points.apply(room.points.plan({last.id: False}))
+    assert restored.failed == {f"x/{part}": "it would be part of a git repository"}
+    assert not (room.root / "x" / part).exists()
+
+
 def test_a_kill_at_any_step_loses_nothing(tmp_path: Path) -> None:
     """A process is killed before each fsync, rename, removal and commit of a checkpoint, an undo and a redo."""
     folder = tmp_path if MEMORY is None else MEMORY / f"steersman-{os.getpid()}-crashing"

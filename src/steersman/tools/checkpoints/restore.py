@@ -18,6 +18,7 @@ from steersman.tools.checkpoints.scan import Scanner, is_protected, open_beneath
 from steersman.tools.checkpoints.states import Change, State
 from steersman.tools.confine.path_errors import WorkspaceError
 from steersman.tools.confine.path_resolution import PathChanged, stat_entry
+from steersman.tools.confine.write_protection import makes_repository, repository_writes
 
 CHANGED = "it has changed meanwhile"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -115,7 +116,8 @@ class Restorer:
         if new is None:
             return
         folder, name = split(step.path)
-        with self._open(folder) as parent:
+        with repository_writes, self._open(folder) as parent:
+            self._check_repositories(step.path, is_file=new.kind != "folder")
             if new.kind == "folder":
                 if step.before is None or _changes_kind(step):
                     os.mkdir(name, 0o700, dir_fd=parent)
@@ -179,6 +181,14 @@ class Restorer:
         """Raise unless the path is still what the step begins with."""
         if self._scanner.look_beneath(self._root, step.path) != step.before:
             raise _Refused(CHANGED)
+
+    def _check_repositories(self, path: str, *, is_file: bool) -> None:
+        """Raise where a folder on the way is a git repository, or would be one: calls may have left its parts."""
+        names = path.split("/")
+        for depth, name in enumerate(names):
+            with self._open("/".join(names[:depth])) as folder:
+                if makes_repository(folder, name, is_file=is_file and depth == len(names) - 1):
+                    raise _Refused("it would be part of a git repository")
 
     def _load(self, state: State) -> bytes:
         data = self._read(state.digest)

@@ -133,7 +133,7 @@ def _check_repositories(root: Root, place: ResolvedPath, shown: str) -> None:
     folder = os.dup(root.folder)
     try:
         for depth, name in enumerate(place.real_names):
-            if _makes_repository(folder, name, is_file=depth == len(place.real_names) - 1):
+            if makes_repository(folder, name, is_file=depth == len(place.real_names) - 1):
                 where = "/".join(place.real_names[:depth]) or "."
                 raise ProtectedPath(
                     f"{shown!r} would be part of a git repository, the folder {where!r} with its HEAD: repositories "
@@ -148,7 +148,7 @@ def _check_repositories(root: Root, place: ResolvedPath, shown: str) -> None:
         os.close(folder)
 
 
-def _makes_repository(folder: int, name: str, *, is_file: bool) -> bool:
+def makes_repository(folder: int, name: str, *, is_file: bool) -> bool:
     """Whether a folder is a repository for git once it has an entry of this name as well."""
     new = name.casefold()
     if new == _HEAD:
