@@ -26,6 +26,7 @@ from steersman.tools.tool import Tool
 from steersman.types.guards import is_instance
 from steersman.types.messages import MessageLike
 from steersman.types.model import Model, ThinkingLevel
+from steersman.types.state import State
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
@@ -103,6 +104,14 @@ class AgentSettings(AgentControls):
         # `agent.messages += [...]` has already added them and hands the same transcript back.
         if not (isinstance(value, Transcript) and value.log is self.context.log):
             self.configure(messages=value)
+
+    @property
+    def state(self) -> State:
+        """What the conversation keeps, as tools have it in `ctx.state`: JSON values by name, to read and to change.
+
+        A branch begins with the state of the entry it begins at; `reset()` and other messages begin with none.
+        """
+        return self.context.log.state
 
     @property
     def usage(self) -> Usage:

@@ -14,6 +14,7 @@ from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_message, to_messages
+from steersman.types.state import StateChange
 
 if TYPE_CHECKING:
     from steersman.context.repair import Recovery
@@ -131,7 +132,9 @@ class Transcript(Sequence[AgentMessage]):
         messages = list(self)
         returned = change(messages)
         is_current = self._context.log is self._log
+        kept = dict(self._log.state)
         self._log = Log(messages)
+        self._log.state.restore([(0, StateChange(kept))] if kept else ())
         if is_current:
             self._context.log = self._log
             if self._on_replace is not None:

@@ -37,6 +37,7 @@ from steersman.types.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from steersman.types.state import State
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -124,6 +125,7 @@ class Log:
         "loops",
         "mint",
         "parent",
+        "state",
     )
 
     def __init__(self, messages: Iterable[AgentMessage] = (), *, estimator: Estimator = estimate_tokens) -> None:
@@ -136,6 +138,7 @@ class Log:
         self.mint: Callable[[str], str] = new_id
         self._estimator = estimator
         self._entries: list[Entry] = []
+        self.state = State(self._entries)
         self._messages: list[AgentMessage] = []
         self._ids: list[str] = []
         # Until something is hidden from the model the two views are one list, and appending is one append.
@@ -317,6 +320,7 @@ class Log:
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)
         log.parent = (self, self._entries[end - 1].id)
         log.loops = [(start, loop_id) for start, loop_id in self.loops if start < end]
+        log.state.restore((at, change) for at, change in self.state.changes if at <= end)
         return log
 
     def rewind(self, at: str | int | None = None) -> Log:

@@ -377,8 +377,7 @@ class Run:
     def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
         """Add the usage of a request to this run and to the runs above it."""
         self.tracker.record_usage(usage, estimated_tokens=estimated_tokens)
-        if not usage.known:
-            usage = Usage(partial=True)
+        usage = usage if usage.known else Usage(partial=True)
         run: Run | None = self
         while run is not None:
             run.usage = run.usage + usage
@@ -397,4 +396,5 @@ class Run:
             message=None if turn is None else turn.message,
             tool_results=() if turn is None else turn.results,
             call=call,
+            state=context.log.state.view,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -92,6 +92,7 @@ class PolicyView:
     message: AssistantMessage | None = None
     tool_results: Sequence[ToolResultMessage] = ()
     call: ToolCall | None = None
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 Policy: TypeAlias = Callable[[PolicyView], MaybeAwaitable]

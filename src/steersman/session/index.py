@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from steersman.session.orders import Order, find_answer
-from steersman.session.records import SERVED, TREE, Payload
+from steersman.session.records import SERVED, STATE, TREE, Payload
 from steersman.session.tree import Node, Tree
 
 
@@ -128,6 +128,9 @@ class Index:
     def _add_record(self, head: _Head) -> None:
         if head.type in TREE:
             self._add_entry(head)
+            return
+        if head.type == STATE:
+            self.tree.changes.append((head.seq, head.parent))
             return
         read = _READERS.get(head.type)
         # Most events are of no use here, and need not be decoded.

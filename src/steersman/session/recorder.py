@@ -6,6 +6,7 @@ Nothing here decides or raises: what cannot be written is reported in the progra
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from steersman.context.entries import Entry, MessageEntry
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter
 from steersman.session.orders import Order
-from steersman.session.records import Payload, Record, encode_entry, redact_values, to_json_value
+from steersman.session.records import STATE, Payload, Record, encode_entry, redact_values, to_json_value
 from steersman.session.tree import Node
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
@@ -36,6 +37,7 @@ from steersman.types.events import (
 )
 from steersman.types.messages import AgentMessage
 from steersman.types.model import ToolSpec
+from steersman.types.state import StateChange
 
 _START_OMITS = frozenset(("type", "seq", "timestamp"))
 _QUESTION_OMITS = frozenset(("loop_id", "timestamp"))
@@ -144,6 +146,8 @@ class Recorder:
         self.journal = journal
         self.details = RunDetails()
         self._keys: set[str] = set()
+        # Tools change the state in threads: the record of a change must not come after an entry that follows it.
+        self._placing = threading.Lock()
         self._run_keys: Set[str] = frozenset()
         self._delivering: QueuedMessage | None = None
         # By the ids of messages that other processes have queued: their numbers, until they are accepted.
@@ -168,9 +172,17 @@ class Recorder:
     def record_entry(self, entry: Entry) -> None:
         """Record an entry that was added to the log."""
         try:
-            self._write_entry(entry)
+            with self._placing:
+                self._write_entry(entry)
         except Exception as error:  # noqa: BLE001  # a log cannot take an entry back, so its listener must not raise
             _log.error("The entry %r could not be written to the session: %s", entry.id, describe_exception(error))
+
+    def record_change(self, change: StateChange) -> None:
+        """Record a change of the state, after the current entry."""
+        with self._placing:
+            record = self.add(STATE, change.describe())
+            if record is not None:
+                self.index.tree.changes.append((record.seq, record.parent))
 
     def _write_entry(self, entry: Entry) -> None:
         payload = encode_entry(entry)

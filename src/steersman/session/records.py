@@ -27,6 +27,9 @@ FROM_QUEUE: Final = frozenset(("accepted", "order"))
 HEADER: Final = "session"
 """The type of the first record."""
 
+STATE: Final = "state"
+"""The type of the record of a change of the state, after the entry that is its parent."""
+
 SERVED: Final = "served"
 """The type of the record that says which agent a session was made for, by its name in a server or worker."""
 

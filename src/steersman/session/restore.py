@@ -17,6 +17,7 @@ from steersman.context.repair import OpenQuestion, Recovery, find_open_calls
 from steersman.session.records import TREE, Payload, Record, decode
 from steersman.session.tree import Node, Tree
 from steersman.types.messages import AgentMessage, ToolResultMessage
+from steersman.types.state import StateChange
 
 QueueKind = Literal["steering", "follow_up"]
 Mode = Literal["skip", "cancel", "wait"]
@@ -78,6 +79,20 @@ def build_log(entries: Iterable[Entry], nodes: Mapping[str, Node]) -> Log:
         if node is not None and node.loop_id is not None and (not log.loops or log.loops[-1][1] != node.loop_id):
             log.loops.append((index, node.loop_id))
     return log
+
+
+def read_changes(
+    records: Iterable[Record], places: Mapping[int, int]
+) -> tuple[list[tuple[int, StateChange]], dict[int, str]]:
+    """The changes of the state in these records, with their places; and by number why a record holds none."""
+    changes: list[tuple[int, StateChange]] = []
+    unusable: dict[int, str] = {}
+    for record in records:
+        try:
+            changes.append((places[record.seq], msgspec.convert(record.payload, StateChange)))
+        except (msgspec.ValidationError, RecursionError) as error:
+            unusable[record.seq] = str(error)
+    return changes, unusable
 
 
 def _list_new_ids(entry: Entry) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 from weakref import WeakMethod, finalize
 
@@ -29,9 +29,10 @@ from steersman.session.opening import (
     take_over_handle,
     writers,
 )
+from steersman.session.reader import SessionReader
 from steersman.session.recorder import Recorder
-from steersman.session.records import HEADER, Record, decode, make_header
-from steersman.session.restore import WaitingMessage, build_log, find_recovery, read_entries, read_message, read_waiting
+from steersman.session.records import HEADER, Record, make_header
+from steersman.session.restore import WaitingMessage, find_recovery, read_message, read_waiting
 from steersman.session.stores.store import (
     Handle,
     Problem,
@@ -42,10 +43,11 @@ from steersman.session.stores.store import (
     Summary,
     check_format,
 )
-from steersman.session.tree import Branch, Difference, Node
+from steersman.session.tree import Branch, Difference
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage
+from steersman.types.state import State, StateChange
 
 
 class Session:
@@ -71,6 +73,7 @@ class Session:
         journal = JournalWriter(handle, clock=clock, new_id=new_id) if handle.writable else None
         self.recorder = Recorder(journal, self._index)
         self.recorder.add_keys(find_known_keys())
+        self._reader = SessionReader(handle if journal is None else journal, self._index.tree, self._found.append)
         self.listening = Listening(handle, journal, self._index, self._found.append)
         # Not of this object: a log alone goes on writing, and every recorder holds the index.
         self._finalizer = finalize(self._index, close_in_thread, journal or handle)
@@ -188,7 +191,7 @@ class Session:
     def log(self) -> Log:
         """The log of the current branch; what is appended to it is recorded."""
         if self._log is None:
-            self._attach(build_log(self.entries(), self._index.tree.nodes))
+            self._attach(self._reader.build_log(None))
         assert self._log is not None
         return self._log
 
@@ -210,7 +213,7 @@ class Session:
     @property
     def recovery(self) -> Recovery | None:
         """What is known about the tool calls that a crash left open at the end of the log; `None` if there are none."""
-        return find_recovery(self.log, self._index.tree, self._read_records_after)
+        return find_recovery(self.log, self._index.tree, self._reader.read_after)
 
     @property
     def waiting(self) -> Sequence[WaitingMessage]:
@@ -235,12 +238,11 @@ class Session:
 
     def entries(self, leaf: str | None = None) -> Sequence[Entry]:
         """The entries from the beginning to a leaf, named by id or label, or to the current entry."""
-        tree = self._index.tree
-        return self._read_entries(tree.path_to(None if leaf is None else tree.resolve(leaf)))
+        return self._reader.read_entries(leaf)
 
     def records(self, after: int = 0) -> Iterator[Record]:
         """The records after a number, in order: everything that happened, on every branch."""
-        return self._read_records_after(after)
+        return self._reader.read_after(after)
 
     # Changing
 
@@ -275,8 +277,7 @@ class Session:
         """Find a log that contains this entry: the current one, or that of the most recently used branch with it."""
         if not isinstance(at, str) or self._is_on_current_branch(self.resolve_entry(at)):
             return self.log
-        tree = self._index.tree
-        return build_log(self.entries(tree.find_last_below(self.resolve_entry(at))), tree.nodes)
+        return self._reader.build_log(self._index.tree.find_last_below(self.resolve_entry(at)))
 
     def resolve_entry(self, at: Any) -> Any:
         """The entry id for a label; an id or a message index stays as it is."""
@@ -300,8 +301,11 @@ class Session:
             self._index.move_to(parent)
             self.recorder.add("leaf", {"target": parent})
         self._attach(log)
-        for entry in rest:
+        self._record_state(log, shared)
+        for place, entry in enumerate(rest, shared + 1):
             self.recorder.record_entry(entry)
+            for change in [change for at, change in log.state.changes if at == place]:
+                self.recorder.record_change(change)
 
     def compact(self, config: ContextConfig | None = None) -> bool:
         """Shorten what the model sees without asking a model; returns whether anything became shorter."""
@@ -371,30 +375,14 @@ class Session:
 
     def _attach(self, log: Log) -> None:
         if self._log is not None:
-            self._log.listener = None
+            self._log.listener = self._log.state.listener = None
         self._log = log
         if self.writable:
-            log.listener = self.recorder.record_entry
+            log.listener, log.state.listener = self.recorder.record_entry, self.recorder.record_change
 
-    def _read_entries(self, path: Sequence[Node]) -> Sequence[Entry]:
-        """The entries of a path; those that cannot be read are removed from the tree and reported."""
-        wanted = {node.seq: node.id for node in path}
-        reading = read_entries(self._read_records_after(min(wanted) - 1, wanted) if wanted else ())
-        usable = {entry.id for entry in reading.entries}
-        for node in path:
-            if node.id not in usable:
-                reason = reading.unusable.get(node.id, "it cannot be read")
-                self._found.append(Problem(f"record {node.seq}", f"It is left out: {reason}."))
-                self._index.tree.drop(node.id)
-        return reading.entries
-
-    def _read_records_after(self, seq: int, wanted: Collection[int] | None = None) -> Iterator[Record]:
-        """The records after a number, or those that are wanted, including the ones that are only in memory."""
-        source = self._handle if self.recorder.journal is None else self.recorder.journal
-        for number, line in source.lines(seq):
-            if wanted is not None and number not in wanted:
-                continue
-            try:
-                yield decode(line)
-            except ValueError:
-                continue  # reported when the session was opened
+    def _record_state(self, log: Log, place: int) -> None:
+        """Record the state that the log had after so many entries, unless it is that of the current entry already."""
+        recorded = State()
+        recorded.restore(self._reader.read_changes(None))
+        if recorded != self.recorder.redact_value(wanted := log.state.compute(place)):
+            self.recorder.record_change(StateChange(wanted, reset=True))

@@ -62,6 +62,8 @@ class Tree:
         self.tip: str | None = None
         self.labels: dict[str, str] = {}
         self.moves = 0
+        # The changes of the state: the numbers of their records, and the entries after which they were made.
+        self.changes: list[tuple[int, str | None]] = []
 
     def add(self, node: Node) -> None:
         """Add an entry and make it the current one."""
@@ -80,6 +82,7 @@ class Tree:
             self.nodes[node.id] = msgspec.structs.replace(node, parent=gone.parent)
         if self.tip == id:
             self.tip = gone.parent
+        self.changes = [(seq, gone.parent if parent == id else parent) for seq, parent in self.changes]
 
     def find_node(self, id: str) -> Node:
         """The entry with this id, or the compaction or prun that contains the message with this id."""
@@ -106,6 +109,19 @@ class Tree:
             node = None if node.parent is None else self.nodes.get(node.parent)
         path.reverse()
         return path
+
+    def list_changes(self, path: Sequence[Node]) -> dict[int, int]:
+        """The records of the state's changes on a path, by number, each with how many entries of the path precede it.
+
+        A change after an entry counts on the ways that went on from there later, not on those that had gone on already.
+        """
+        places = {None: 0, **{node.id: place for place, node in enumerate(path, 1)}}
+        found: dict[int, int] = {}
+        for seq, parent in self.changes:
+            place = places.get(parent)
+            if place is not None and (place == len(path) or seq < path[place].seq):
+                found[seq] = place
+        return found
 
     def count_shared(self, ids: Sequence[str]) -> int:
         """How many of these ids, from the first on, follow one another in the tree."""

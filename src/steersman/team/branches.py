@@ -172,7 +172,11 @@ def _forward_events(way: _PreparedBranch, agent: Agent[Any], ctx: ToolContext | 
 def _fork(log: Log, at: str | int | None) -> Log:
     if at is not None:
         return log.fork(at)
-    return log.fork(log.entries[-1].id) if len(log.entries) else Log(estimator=log.estimator)
+    if len(log.entries):
+        return log.fork(log.entries[-1].id)
+    empty = Log(estimator=log.estimator)
+    empty.state.restore(log.state.changes)
+    return empty
 
 
 def _make_budget(agent: Agent[Any], ctx: ToolContext | None) -> ExecutionTracker:

@@ -17,6 +17,7 @@ from steersman.types.content import (
     replace_lone_surrogates,
     replace_surrogates_in_json,
 )
+from steersman.types.state import State
 from steersman.types.tools import ToolOutput
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ def drop_update(*_: Any) -> None:
 class ToolContext(Generic[Deps]):
     """One tool call: its ids, the `deps` of its run, whether it is cancelled, and ways to report to subscribers.
 
-    `scope` belongs to the caller that runs the tool. `on_late` gets the outcome of an abandoned `def` tool.
+    `state` is what the conversation keeps. `scope` belongs to the caller that runs the tool. `on_late` gets the outcome
+    of an abandoned `def` tool.
     """
 
     __slots__ = (
-        "deps", "idempotency_key", "on_emit", "on_late", "on_update", "scope", "token", "tool_call_id", "tool_name",
+        "deps", "idempotency_key", "on_emit", "on_late", "on_update", "scope", "state", "token", "tool_call_id",
+        "tool_name",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +59,7 @@ class ToolContext(Generic[Deps]):
         on_emit: Callable[[str, Any], None] = drop_update,
         on_late: Callable[[ToolOutput | BaseException], None] | None = None,
         scope: Any = None,
+        state: State | None = None,
     ) -> None:
         self.tool_call_id = tool_call_id
         self.tool_name = tool_name
@@ -66,6 +70,7 @@ class ToolContext(Generic[Deps]):
         self.on_emit = on_emit
         self.on_late = on_late
         self.scope = scope
+        self.state = State() if state is None else state
 
     @property
     def cancelled(self) -> bool:

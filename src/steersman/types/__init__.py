@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         ToolSpec,
     )
     from steersman.types.result import RunResult
+    from steersman.types.state import State
     from steersman.types.stream import (
         STREAM_UPDATE_EVENTS,
         Delta,
@@ -105,6 +106,7 @@ __getattr__, __dir__ = export_lazily(
             "ToolCallDelta ToolCallEnd ToolCallStart"
         ),
         "tools": "Effect Prun ToolOutput",
+        "state": "State",
         "usage": "Prices Usage",
         "wire": "decode encode",
     },
@@ -158,6 +160,7 @@ __all__ = [
     "RunResult",
     "STREAM_UPDATE_EVENTS",
     "StalledError",
+    "State",
     "SteersmanError",
     "StopReason",
     "StreamEvent",

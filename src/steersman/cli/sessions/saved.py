@@ -306,9 +306,10 @@ def _resume_session(wanted: SavedSession, path: Path, notify: Callable[[str], No
         if not fork:
             return _report_damage(Session.open(wanted.path, wanted.id), notify)
         with Session.open(wanted.path, wanted.id, write=False) as before:
-            entries = _report_damage(before, notify).entries()
+            log = Log.from_entries(_report_damage(before, notify).entries())
+            log.state.restore(before.log.state.changes)
         session = _create_session(path)
-        session.move_to(Log.from_entries(entries))
+        session.move_to(log)
         return session
     except SessionBusy as error:
         raise UserError(

@@ -133,7 +133,8 @@ def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | T
 
     deny_paths(deny)
     key = build_idempotency_key(run, slot)
-    context = ToolContext(slot.call.id, slot.call.name, CancelToken(), idempotency_key=key, deps=run.deps)
+    state = run.context.log.state.copy_read_only("A preview may read the state, and not change it.")
+    context = ToolContext(slot.call.id, slot.call.name, CancelToken(), idempotency_key=key, deps=run.deps, state=state)
     try:
         text = cast(object, preview(thaw(slot.args), context))
         return text if isinstance(text, str) else None

@@ -160,10 +160,11 @@ class OpenSession:
 def copy_session(store: Store, id: str) -> str:
     """Copy the current branch of a session into a new one, and return its id. It blocks, so call it in a thread."""
     with Session.open(store, id, write=False) as old:
-        entries = old.entries()
+        log = Log.from_entries(old.entries())
+        log.state.restore(old.log.state.changes)
     title = next((one.title for one in store.list() if one.id == id), "")
     with Session.create(store, new_id("session")) as new:
-        new.move_to(Log.from_entries(entries))
+        new.move_to(log)
         if title:
             new.set_title(title)
         return new.id
