@@ -38,8 +38,7 @@ def _answer_yes(terminal: Terminal, count: int) -> None:
     terminal.press("enter")
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (40, 15)])
-def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
+def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServer) -> None:
     project = place.project
     _write(project / "a.py", "def f():\n    return 1\n")
     agent = f"---\nname: critic\ndescription: Reviews {EVIL[:400]}\ntools: read\n---\nYou review. {EVIL}"
@@ -58,7 +57,7 @@ def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServ
         "```python\ndef g():\n    return None\n```\nDone.",
     )
     line = ["--allowed-tools", "bash(true)"]
-    with chatting(place, server, *line, columns=columns, rows=rows, ready="y yes · n no") as terminal:
+    with chatting(place, server, *line, columns=40, rows=15, ready="y yes · n no") as terminal:
         for count in (1, 2, 3):
             _answer_yes(terminal, count)
         terminal.wait_for("insert · ask")
@@ -72,15 +71,23 @@ def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServ
         shown = terminal.everything
         assert "not this one" in " ".join(shown.split())
         assert "lines with ! are not run" in " ".join(shown.split())
-        terminal.type("abc")
-        terminal.wait_for(f"{MARK}abc")
-        terminal.press("esc")
-        terminal.wait_for("normal · ask")
-        terminal.type("0x")
-        terminal.wait_for(f"{MARK}bc")
-        terminal.type("dd")
-        terminal.wait_for(lambda at: f"{MARK}bc" not in at.shown)
-        terminal.type("i/vim")
+        for columns, rows in ((40, 15), (80, 24), (120, 40)):
+            terminal.resize(columns, rows)
+            terminal.type("/fi")
+            terminal.wait_for("/fix-it")
+            terminal.press("ctrl+u")
+            terminal.wait_for(lambda at: f"{MARK}/fi" not in at.shown)
+            terminal.type("abc")
+            terminal.wait_for(f"{MARK}abc")
+            terminal.press("esc")
+            terminal.wait_for("normal · ask")
+            terminal.type("0x")
+            terminal.wait_for(f"{MARK}bc")
+            terminal.type("dd")
+            terminal.wait_for(lambda at: f"{MARK}bc" not in at.shown)
+            terminal.type("i")
+            terminal.wait_for("insert · ask")
+        terminal.type("/vim")
         terminal.wait_for(f"{MARK}/vim")
         terminal.press("enter")
         terminal.wait_for("those of Emacs")

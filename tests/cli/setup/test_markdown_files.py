@@ -8,9 +8,11 @@ import pytest
 from tests.cli.command import Place, environment
 from tests.cli.setup.test_trust import Person
 
+from steersman import Agent
 from steersman.cli.chat.custom_commands import load_custom_commands
-from steersman.cli.setup.agent_files import load_agent_files, make_task_tool
+from steersman.cli.setup.agent_files import AgentFiles, load_agent_files, make_task_tool
 from steersman.cli.setup.markdown_files import MAX_FILE_BYTES, load_project_files
+from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin import builtin_tools
 from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
 
@@ -122,3 +124,16 @@ async def test_agents_have_a_description_and_never_more_than_their_parent(place:
         "its model is a file; only your own agents may name one.",
         "there is another agent 'general'.",
     ]
+
+
+async def test_explore_only_reads(place: Place) -> None:
+    tools = builtin_tools(place.project)
+    task = await make_task_tool(AgentFiles(), tools, has_budget=False, notify=print)
+    changes = [call("write", path="a", content="x"), call("bash", command="touch b"), call("list")]
+    model = ScriptedModel(answer(call("task", prompt="Look.", kind="explore")), answer(*changes), "Tried.", "Done.")
+    agent = Agent("scripted:echo", stream_fn=model, tools=[*tools, task])
+    assert (await agent.prompt("Go.")).text == "Done."
+    assert list(place.project.iterdir()) == []
+    seen = [sorted(tool.name for tool in request.tools) for request, _ in model.requests]
+    assert {"write", "edit", "bash"} <= set(seen[0])
+    assert seen[1] == ["glob", "list", "read", "search"]
