@@ -18,6 +18,7 @@ from steersman.tools import builtin_tools
 from steersman.tools.checkpoints.checkpoints import MAX_AGE, Checkpoints, remove_session
 from steersman.tools.checkpoints.restore import Restorer
 from steersman.tools.checkpoints.scan import Limits, Scanner
+from steersman.tools.checkpoints.states import Change
 from steersman.tools.checkpoints.store import Place
 from steersman.tools.checkpoints.watching import WatchedTools
 from steersman.tools.confine.path_errors import ProtectedPath
@@ -353,3 +354,18 @@ async def test_what_a_call_changed_until_it_was_interrupted_is_known(room: Room)
     assert [change.path for at in room.points.list() for change in at.changes] == ["a"]
     room.undo()
     assert look(room.root) == {}
+
+
+def test_a_store_that_names_a_repository_changes_nothing_there(room: Room) -> None:
+    """Whatever a store says: nothing that is protected is written, also in another spelling."""
+    names = [".git/hooks/pre-commit", ".GIT/x", "d/.steersman/config.toml", ".mcp.json"]
+    scanner = Scanner(room.root, Limits(), lambda _, __: True)
+    steps: list[Change] = []
+    for name in names:
+        path = room.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+        steps.append(Change(name, scanner.look(name), None))
+    restored = Restorer(scanner, lambda _: b"evil", 1).run(steps)
+    assert restored.failed == dict.fromkeys(names, "it is protected")
+    assert [(room.root / name).read_text() for name in names] == ["mine"] * 4
