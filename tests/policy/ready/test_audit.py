@@ -154,7 +154,7 @@ def test_a_damaged_last_line_or_another_key_is_not_continued(tmp_path: Path) -> 
 def append_many(path: str, start: object) -> None:
     log = AuditLog(path, fsync="never")
     start.wait()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # a barrier of the context
-    for number in range(50):
+    for number in range(400):
         log.append("note", {"process": os.getpid(), "number": number})
     log.close()
 
@@ -169,7 +169,7 @@ def test_several_processes_write_one_chain(tmp_path: Path) -> None:
     for process in processes:
         process.join(60)
     report = verify_audit_log(path)
-    assert (report.ok, report.lines) == (True, 100)
+    assert (report.ok, report.lines) == (True, 800)
 
 
 def test_a_call_that_cannot_be_recorded_does_not_run(tmp_path: Path) -> None:
@@ -200,3 +200,17 @@ def test_long_texts_are_cut_and_large_data_is_replaced_by_its_hash(tmp_path: Pat
     assert sorted(large) == ["omitted_bytes", "sha256"]
     assert cut == {"text": "xxxxxxx..."}
     assert verify_audit_log(path).ok
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_line_of_another_log_with_the_same_key_and_number_is_found(tmp_path: Path, place: int) -> None:
+    path, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
+    write_log(path, key=KEY, lines=5)
+    log = AuditLog(other, key=KEY, fsync="never")
+    for number in range(5):
+        log.append("note", {"number": number, "text": "of another log"})
+    log.close()
+    lines, others = (file.read_bytes().splitlines(keepends=True) for file in (path, other))
+    path.write_bytes(b"".join([*lines[:place], others[place], *lines[place + 1 :]]))
+    report = verify_audit_log(path, key=KEY)
+    assert (report.ok, report.line) == (False, max(2, place + 1))

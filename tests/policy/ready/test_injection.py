@@ -118,6 +118,7 @@ def test_each_result_has_a_boundary_of_its_own_and_a_known_one_is_refused() -> N
 
 
 def test_invisible_and_bidi_characters_are_shown() -> None:
+    assert "<<<edge\na\\u{200b}\nedge>>>" in fence_text("a\u200b", "fetch", boundary="edge")
     assert show_invisible("a\u200bb\u202ec\U000e0041\x1b\x07") == "a\\u{200b}b\\u{202e}c\\u{e0041}␛␇"
     assert show_invisible("naïve\u00a0日本 ❤\ufe0f\n\tצה") == "naïve\u00a0日本 ❤\ufe0f\n\tצה"
     assert show_invisible("x" + "\ufe01" * 3) == "x\ufe01\\u{fe01}\\u{fe01}"

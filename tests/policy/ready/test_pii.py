@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steersman import Agent, tool
+from steersman import Agent, ToolCall, ToolOutput, tool
 from steersman.policy import PiiRedaction, find_personal_data
 from steersman.policy.ready.personal_data import PII_KINDS, PiiKind
 from steersman.testing import ScriptedModel, answer, call
@@ -151,15 +151,17 @@ def test_the_same_value_has_the_same_placeholder_and_tools_of_choice_get_it_back
         "Done for [EMAIL_1_t].",
     )
     agent = Agent(script.model, tools=[customer, mail, note], hooks=[pii], stream_fn=pii.wrap(script))
+    agent.system_prompt = "You work for boss@example.com."
     result = agent.run_sync("Write to ada@example.com, not to bob@example.com.")
 
     assert sent == ["ada@example.com", "[EMAIL_1_t]"]
     assert [message.text for message in result.tool_results] == [
-        "[EMAIL_1_t], card [CARD_3_t]",
+        "[EMAIL_1_t], card [CARD_4_t]",
         "sent to [EMAIL_1_t]",
         "noted",
     ]
     shown = "".join(message.text for request, _ in script.requests for message in request.messages)
+    assert script.requests[0][0].system_prompt == "You work for [EMAIL_3_t]."
     assert "example.com" not in shown
     assert script.requests[0][0].messages[0].text == "Write to [EMAIL_1_t], not to [EMAIL_2_t]."
     assert pii.restore(result.text) == "Done for ada@example.com."
@@ -179,3 +181,9 @@ def test_wrong_options_are_refused() -> None:
         PiiRedaction(["name"])  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="names of tools"):
         PiiRedaction(restore_in="mail")
+
+
+def test_the_details_of_an_output_are_redacted_too() -> None:
+    output = ToolOutput("fine", {"rows": [{"mail": "ada@example.com"}], "count": 1})
+    clean = PiiRedaction(tag="t").after_tool_execution(ToolCall("1", "find"), output)
+    assert clean == ToolOutput("fine", {"rows": [{"mail": "[EMAIL_1_t]"}], "count": 1})
