@@ -223,6 +223,11 @@ LINES: dict[str, list[str]] = {
         r"8 entries, label None",
         r"8 entries, label 'not charged', here",
     ],
+    "25_patterns.py": [
+        r"pipeline: A cat sat on a mat\. \(600 tokens\)",
+        r"hand-off: It is 3 euros\. It is paid\.",
+        r"supervisor: Written and tested\.",
+    ],
 }
 
 # It runs until it is stopped; test_web_service_example.py is its client.

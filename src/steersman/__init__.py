@@ -3,7 +3,7 @@
 The rooms of the house, from the front door down:
 
     cli         the command `steersman`
-    team        agents together: sub-agents for tasks, branches of one conversation
+    team        agents together: sub-agents for tasks, branches of one conversation, patterns
     agent       Agent, the stateful shell most people use
     session     what is remembered between runs
     loop        the loop itself: only here a run is changed and its events are emitted

@@ -255,12 +255,14 @@ class Agent(AgentSettings, Generic[OutputT]):
         """
         from steersman.loop.sub_agent import run_sub_agent  # as above
 
-        prompts = read_prompts(x)
-        child = self.variant(first_turn_trigger="sub_agent")
-        child.context.approved_calls = (
-            self.context.approved_calls
-        )  # a conversation is fresh, an approval for good is not
-        return await run_sub_agent(child, ctx, prompts, name or ctx.tool_name)
+        return await run_sub_agent(self.make_sub_agent(), ctx, read_prompts(x), name or ctx.tool_name)
+
+    def make_sub_agent(self, **changes: Unpack[ChangeableOptions]) -> Agent[OutputT]:
+        """The copy that works on behalf of a tool call; keyword arguments change options of `Agent`."""
+        child = self.variant(**{"first_turn_trigger": "sub_agent", **changes})
+        # A conversation is fresh, an approval for good is not.
+        child.context.approved_calls = self.context.approved_calls
+        return child
 
     # Hosting a run
 

@@ -52,7 +52,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
     def _lacks_one_cost(self, other: Usage) -> bool:
         """Whether only one of the two has a cost, so that their sum is a lower bound."""
-        return (self.cost is None) is not (other.cost is None) and self.known and other.known
+        # Where no token was used, no cost is missing.
+        return (self.cost is None) is not (other.cost is None) and bool(self.total) and bool(other.total)
 
     @property
     def known(self) -> bool:
