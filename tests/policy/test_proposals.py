@@ -41,6 +41,27 @@ def kinds(command: str, **rules: Any) -> tuple[str, ...]:
         # The same words also discard changes that are not committed.
         ("git checkout main", ("bash(git checkout main)",)),
         ("git switch main", ("bash(git switch:*)",)),
+        # With other operands, these overwrite or delete another file, or change another branch of the server.
+        ("mv a b", ("bash(mv a b)",)),
+        ("cp a b", ("bash(cp a b)",)),
+        ("cat x | tee notes.txt", ("bash(cat:*)", "bash(tee notes.txt)")),
+        ("ln -s a b", ("bash(ln -s a b)",)),
+        ("chmod +x a", ("bash(chmod +x a)",)),
+        ("git mv a b", ("bash(git mv a b)",)),
+        ("git rm a", ("bash(git rm a)",)),
+        ("git push -u origin x", ("bash(git push -u origin x)",)),
+        ("mkdir -p a", ("bash(mkdir:*)",)),
+        # A yes to what only looks is none to what changes.
+        ("git push --dry-run", ("bash(git push --dry-run)",)),
+        ("git add -n a", ("bash(git add -n a)",)),
+        ("git add a", ("bash(git add:*)",)),
+        ("git commit --dry-run", ("bash(git commit --dry-run)",)),
+        ("black --check src", ("bash(black --check src)",)),
+        ("black src", ("bash(black:*)",)),
+        ("cargo fmt --check", ("bash(cargo fmt --check)",)),
+        ("terraform fmt -check", ("bash(terraform fmt -check)",)),
+        ("tsc --noEmit", ("bash(tsc --noEmit)",)),
+        ("prettier --check src", ("bash(prettier:*)",)),
     ],
 )
 def test_a_kind_is_what_the_command_begins_with_unless_that_would_allow_too_much(

@@ -34,6 +34,14 @@ _WORDS: Mapping[str, int] = {
 _THIRD = frozenset(("run", "compose", "stash", "remote", "exec"))
 # A rule for one of these would let every text out that fits into an address or a name.
 _SENDERS = frozenset(("curl", "dig", "host", "ping"))
+# These make something new, and overwrite and delete no file.
+_MAKERS = frozenset(("mkdir", "touch", "rmdir"))
+_FORMATTERS = frozenset(("black", "isort", "ruff format", "cargo fmt", "terraform fmt", "go fmt"))
+# These change more with other operands: a file that was not asked about, or a branch of the server.
+_CHANGERS = frozenset(("git rm", "git push"))
+# With these, the command only says what it would do; others that begin like it do it.
+_REHEARSALS = frozenset(("-n", "--dry-run", "--check", "--check-only", "--diff", "-check", "-diff", "--noEmit"))
+_REHEARSED = _FORMATTERS | {"git add", "git commit", "git fetch", "git pull", "tsc"}
 _MAX_RULES = 4
 
 
@@ -134,9 +142,10 @@ def _name_exactly(part: Part) -> str | None:
 
 
 def _name_kind(part: Part) -> str | None:
-    """The rule for commands like this one: what they begin with, or exactly this one if those destroy or send."""
+    """The rule for commands like this one: what they begin with, or exactly this one if those change or send more."""
     words = [word.text for word in part.words]
-    if find_destructive_effects(part.text) or words[0].rpartition("/")[2] in _SENDERS:
+    sends = words[0].rpartition("/")[2] in _SENDERS
+    if sends or find_destructive_effects(part.text) or _changes_files(words):
         return _name_exactly(part)
     size = _WORDS.get(words[0], 1)
     if size > 1 and len(words) > size and words[size - 1] in _THIRD:
@@ -149,6 +158,16 @@ def _name_kind(part: Part) -> str | None:
         named.pop()
     kind = f"{' '.join(named)}:*"
     return _name_exactly(part) if _lets_destroy(kind) else f"{SHELL}({kind})"
+
+
+def _changes_files(words: Sequence[str]) -> bool:
+    """Whether a command like this one may overwrite or delete a file or a branch that this one does not name."""
+    entry = find_entry(words)
+    if entry is None:
+        return False
+    writes = entry.operands == "write" and entry.key not in _MAKERS | _FORMATTERS
+    rehearses = entry.key in _REHEARSED and not _REHEARSALS.isdisjoint(words)
+    return writes or rehearses or entry.key in _CHANGERS
 
 
 @cache

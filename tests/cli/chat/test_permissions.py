@@ -72,7 +72,7 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
         terminal.wait_for("\n?")
         terminal.send(b"\x1b[Z")
         terminal.wait_for(lambda at: "deletes folders with everything in them." in unwrapped(at))
-        assert "Warning: it replaces commits of the remote repository." in unwrapped(terminal)
+        terminal.wait_for(lambda at: "Warning: it replaces commits of the remote repository." in unwrapped(at))
         assert terminal.everything.count("May the agent change this file?") == 1
         assert "the text was not found" in unwrapped(terminal)
         said(terminal, "n")

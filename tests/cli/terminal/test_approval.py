@@ -64,6 +64,13 @@ def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:
     ]
 
 
+def test_a_rule_is_shown_with_where_it_would_hold() -> None:
+    asked = ToolCall(id="1", name="bash", arguments={"command": "ls"})
+    lines = describe_effect(ApprovalRequest(asked, rules=("bash(ls:*)",)), HERE, 80, color=False).split("\n")
+    assert lines[-2:] == ["s adds this rule; A in every folder:", "  │ bash(ls:*)"]
+    assert "for every folder" in CAPITAL
+
+
 def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:
     edits = [{"old": "a\nb", "new": ""}, {"old": "c", "new": "d", "all": True}]
     assert shown("edit", path="x.py", edits=edits, why="") == [

@@ -22,14 +22,19 @@ _BY_PROGRAM = {
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
     "tee": (
         "tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json", "tee .npmrc",
+        "tee node_module*/a/b.js", "tee ./r*", "tee src/*",
     ),
     "cp": (
         "cp a .g*/hooks/x", "cp a x/.gi*/config", "cp a .git/hooks/x", "cp a /etc/x", "cp -t /etc a",
         # Where such a folder is in the PATH, the file is the program of its name.
         "cp a .venv/bin/git", "cp -p venv/bin/x venv/bin/ls", "cp a node_modules/.bin/git",
+        # A wildcard becomes the name of such a folder, or of such a file, or any place at all.
+        "cp tools/git v*/bin/", "cp tools/git ven*/bin/git", "cp a node_modul*/x/index.js", "cp a ./*/bin/",
+        "cp -r t/bin ./*", "cp x/rust-toolch* .", "cp a V*/bin/",
         "cp a b/.git/config", "cp --target-directory=.git a", "cp a .tool-versions", "cp a .lfsconfig",
     ),
     "mv": (
+        "mv x/mis* .", "mv a ./*", "mv a b*", "mv x/*.toml .", "mv v*/bin/git x",
         "mv a .ruby-version", "mv a .python-version", "mv a .node-version", "mv a sub/.terraform-version",
         "mv a rust-toolchain.toml", "mv a rust-toolchain", "mv a mise.toml", "mv a .mise.local.toml",
         "mv a .yarnrc.yml", "mv a .nvmrc", "mv a .config/mise/config.toml",
@@ -389,6 +394,7 @@ _BY_PROGRAM = {
     "black": ("black --force-exclude -l .git/hooks/x.py", "black -l .g*/x.py"),
     "git mv": (
         "git mv evil .git/hooks/post-checkout", "git mv evil .g*/hooks", "git mv -k a .mcp.json", "git mv a ../b",
+        "git mv a ./v*",
     ),
     "printf": (
         "printf x%$?n PATH", 'printf "x%$?n" PATH', "printf 'x%1$n' PATH",
@@ -413,7 +419,7 @@ _BY_PROGRAM = {
     # The configuration of another folder is code.
     "prettier --check": ("prettier --check --stdin-filepath=/tmp/evil/x.js",),
     # A link with `..` in it leads elsewhere once it is moved, and a patch can make any link.
-    "ln": ("ln -sr tmp d/d/d/x", "ln -s --relative tmp d/d/d/x", "ln -s ../x y", "ln -s /etc x"),
+    "ln": ("ln -sr tmp d/d/d/x", "ln -s --relative tmp d/d/d/x", "ln -s ../x y", "ln -s /etc x", "ln -s v* w"),
     "git apply": ("git apply x.patch", "git apply --stat --apply x.patch", "git apply"),
     # A file may have that name.
     "git fetch -p": ("git fetch -p origin 'refs/heads/none*:refs/heads/*'", "git fetch -p origin refs/*/*/*"),

@@ -81,6 +81,18 @@ async def test_git_gets_its_settings_as_older_versions_read_them(bash: Tool, tmp
     assert (await run(mine, command)).content == "[exit code 1]"
 
 
+async def test_git_opens_no_editor(bash: Tool, tmp_path: Path) -> None:
+    """docs/bash.md: an editor would take commands from a pipe; a setting of the repository chooses none either."""
+    settings = "git config core.editor 'touch opened;'; git config sequence.editor 'touch opened;'"
+    await run(bash, f"git init -q; {settings}")
+    assert (await run(bash, "git var GIT_EDITOR; printenv GIT_SEQUENCE_EDITOR")).content == ":\n:\n"
+    output = await run(bash, "git -c user.name=x -c user.email=x@x.example commit --allow-empty")
+    assert output.is_error
+    assert not (tmp_path / "opened").exists()
+    mine = bash_tool(tmp_path, sandbox="off", env={"GIT_EDITOR": "ed"})
+    assert (await run(mine, "git var GIT_EDITOR")).content == "ed\n"
+
+
 @pytest.mark.parametrize("command", ["cat", "read x; echo got $?", "python3 -c 'input()' 2>/dev/null; echo got 1"])
 async def test_standard_input_is_empty(bash: Tool, command: str) -> None:
     """A program that waits for a user to type gets the end of its input instead."""

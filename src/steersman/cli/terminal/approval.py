@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 Scope: TypeAlias = Literal["once", "session", "always"]
 
-CAPITAL = "A capital A means always, and writes the rule into your settings. s means for this session."
+CAPITAL = (
+    "A capital A means always, and writes the rule into your settings, for every folder. s means for this session."
+)
 NO_RULE = "No rule can say this, so it cannot be allowed for good. s allows this exact call for this session."
 SETTLING = 0.3
 """Seconds during which a new question accepts no answer, so that keys typed before it was shown do not answer it."""
@@ -141,7 +143,7 @@ def apply_answer(answer: ApprovalAnswer, request: ApprovalRequest, agent: Agent)
         add_allow_rules(file, request.rules)
     except UserError as error:
         return True, f"You said yes. It holds for this session only: {error}"
-    return True, f"You said always: {rules} is now in {file}"
+    return True, f"You said always: {rules} is now in {file}, for every folder"
 
 
 def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, color: bool) -> str:
@@ -160,9 +162,10 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
     for told in (where, because):
         lines += [canvas.style(line, "dim") for line in wrap(told, width) if told]
     if request.rules:
-        heading = f"s and A would add {'this rule' if len(request.rules) == 1 else 'these rules'}:"
-        added = [*wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
-        lines += [canvas.style(line, "dim") for line in added]
+        added = "this rule" if len(request.rules) == 1 else "these rules"
+        heading = f"s adds {added}; A in every folder:"
+        shown = [*wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
+        lines += [canvas.style(line, "dim") for line in shown]
     return "\n".join(lines)
 
 

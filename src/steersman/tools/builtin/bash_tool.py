@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
 from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.changed_folders import note_change
+from steersman.tools.confine.command_environment import COMMAND_ENVIRONMENT
 from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, set_aside
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
@@ -51,18 +52,6 @@ _GIT_NOTE = (
 )
 _MADE_GIT = re.compile(r"/(\.git|HEAD)'")
 _MET_GIT = re.compile(r"(?:\.git\b|\.lock').*Read-only file system")
-# Tells programs that there is no terminal, so that none waits for input.
-_QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "NO_COLOR": "1"}
-_GIT_SETTINGS = (
-    # Plain files in the workspace (HEAD, config) would else be a repository, whose settings `git status` runs.
-    ("safe.bareRepository", "explicit"),
-    # Where there is no remote of that name, git takes a folder of the project for it, and a push runs its hooks.
-    ("url.no-such-remote://.insteadOf", "origin"),
-    ("url.no-such-remote://.insteadOf", "upstream"),
-)
-# As `git -c` hands them on. Other variables for settings are newer than git 2.30.
-_GIT_ENVIRONMENT = {"GIT_CONFIG_PARAMETERS": " ".join(f"'{key}={value}'" for key, value in _GIT_SETTINGS)}
-_NPM_ENVIRONMENT = {"npm_config_update_notifier": "false"}  # it sends a token through a proxy of the project
 
 
 def bash_tool(
@@ -235,7 +224,7 @@ class _Shell:
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         _check_unmoved((self.root, *self.writable, *self.readable, self.output_folder or self.root))
         sandbox = confinement(self.sandbox)
-        environment = build_child_environment(_QUIET | _GIT_ENVIRONMENT | _NPM_ENVIRONMENT)
+        environment = build_child_environment(COMMAND_ENVIRONMENT)
         scratch: list[str] = []
         begun: BegunCommand | None = None
         home = ""
