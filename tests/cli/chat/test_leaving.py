@@ -201,6 +201,8 @@ def test_ctrl_z_gives_the_shell_back_until_the_chat_is_called_again(place: Place
         terminal.wait_for("Stopped")
         terminal.wait_for(lambda at: at.cursor_line == "shell:")
         assert READY not in terminal.shown
+        until_stopped = bytes(terminal.raw).partition(b"Stopped")[0]
+        assert until_stopped.rfind(b"\x1b[?2004l") > until_stopped.rfind(b"\x1b[?2004h")
         terminal.type("fg\r")
         terminal.wait_for(lambda at: at.cursor_line == "\u276f half a")
         terminal.enter(" word")

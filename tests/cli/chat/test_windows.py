@@ -17,6 +17,8 @@ from steersman.testing.servers import OpenAIChatServer
 
 pytestmark = pytest.mark.real_time
 
+PASTES_UNMARKED = b"\x1b[?2004l"
+
 MARKDOWN = """# A heading that is longer than forty columns are wide
 
 - 漢字の長い項目がここにあります、幅は二倍です、折り返しが必要です
@@ -73,6 +75,11 @@ def test_a_window_that_changes_its_size_is_drawn_anew(place: Place, server: Open
         terminal.wait_for(READY)
         assert terminal.cursor_line == "\u276f narrow now"
         assert max(len(line) for line in terminal.lines) <= 60
+        # Pastes are marked all the time: without the marks, lines of a paste count as typed, and a `!` runs.
+        assert PASTES_UNMARKED not in terminal.raw
+        terminal.press("ctrl+c", "ctrl+d")
+        terminal.ended()
+        assert terminal.raw.count(PASTES_UNMARKED) == 1
 
 
 def test_without_colours_nothing_is_coloured(place: Place, server: OpenAIChatServer) -> None:

@@ -42,6 +42,13 @@ class Console(Vt100_Output):
         self._held = False
         self.flush()
 
+    def disable_bracketed_paste(self) -> None:
+        """Does nothing: the library calls it for each redraw, and a paste in that moment would count as typed."""
+
+    def end_bracketed_paste(self) -> None:
+        """Tells the terminal that pastes need no marks any more: the chat gives it back."""
+        super().disable_bracketed_paste()
+
     def flush(self) -> None:
         """Writes the buffer, unless it is held."""
         if self._held:

@@ -68,6 +68,7 @@ def build_key_bindings(screen: Screen) -> KeyBindings:
 
     @keys.add("c-z")
     def _(event: KeyPressEvent) -> None:
+        screen.output.end_bracketed_paste()
         event.app.suspend_to_background()
 
     return keys

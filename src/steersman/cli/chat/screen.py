@@ -374,6 +374,8 @@ class Screen:
         except EOFError:  # the terminal was closed
             return HUNG_UP
         finally:
+            self.output.end_bracketed_paste()
+            self.output.release()
             ticking.cancel()
             if self._own is not None:
                 self._own.cancel()
