@@ -12,8 +12,9 @@ from tests.cli.command import Place, command_line, ends_of, environment, new_mar
 from tests.cli.pty_terminal import Terminal
 
 from steersman.provider.scripted.script import answer, call, stall, text
-from steersman.testing.servers import OpenAIChatServer
+from steersman.testing.servers import OpenAIChatServer, Reply
 
+SIZES = [(120, 40), (80, 24), (40, 15)]
 QUESTION = "type what to do instead"
 TOUCH = answer(text("I make it."), call("bash", command="touch made"))
 
@@ -118,13 +119,25 @@ def test_what_the_model_says_stands_above_the_question_and_never_under_it(
     assert (place.project / "made").exists()
 
 
-def test_the_user_is_not_asked_with_print(place: Place, server: OpenAIChatServer) -> None:
-    server.say(TOUCH, "I **may** not.")
-    with on_terminal(["-p", "Make it"], place, server) as terminal:
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_the_user_is_not_asked_with_print(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
+    failure = Reply(500, {"error": {"message": "It broke.", "type": "server_error"}}, {"retry-after": "0.1"})
+    server.say(TOUCH, failure, "I **may** not.")
+    with Terminal(
+        command_line(["-p", "Make it"], server),
+        columns=columns,
+        rows=rows,
+        env=environment(place, server),
+        cwd=place.project,
+        patience=60,
+    ) as terminal:
         assert terminal.ended() == 0
-        assert "--allowed-tools 'bash(touch made)'" in terminal.everything.replace("\n", "")
+        shown = terminal.everything
+        assert "--allowed-tools'bash(touchmade)'" in "".join(shown.split())
+        assert "overloaded" not in shown
+        assert "server error (HTTP 500)" in " ".join(shown.split())
         # What is drawn is the same as without it.
-        assert "I may not." in terminal.everything
+        assert "I may not." in shown
     assert list(place.project.iterdir()) == []
 
 
@@ -166,3 +179,12 @@ def test_ctrl_c_ends_a_command_that_runs(place: Place, server: OpenAIChatServer)
         assert "Traceback" not in terminal.everything
     wait_until_gone(marker)
     assert ends_of(place) == ["aborted"]
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_a_slip_in_a_command_is_no_prompt(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
+    line, env = command_line(["docter"], server), environment(place, server)
+    with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
+        assert terminal.ended() == 2
+        assert "Did you mean 'steersman doctor'?" in " ".join(terminal.everything.split())
+    assert server.requests == []

@@ -370,6 +370,7 @@ async def test_a_server_that_cannot_be_started_is_an_error_that_says_why(server:
     shown = str(raised.value)
     assert shown.startswith("The MCP server 'bad' (")
     assert f"cannot be used: {reason}" in shown
+    assert not shown.endswith("..")
     assert (marked(mark), zombies()) == ([], [])
 
 

@@ -251,10 +251,10 @@ def _find_program(spec: StdioServer) -> str:
 
 def _describe_start_error(spec: StdioServer, error: OSError | ValueError) -> str:
     if not isinstance(error, OSError):
-        return f": {error}."
+        return f": {error}"
     if spec.cwd is not None and error.filename == str(spec.cwd):
-        return f" in the folder {str(spec.cwd)!r}: {error.strerror}."
-    return f": {error.strerror}."
+        return f" in the folder {str(spec.cwd)!r}: {error.strerror}"
+    return f": {error.strerror}"
 
 
 async def _wait_for(future: asyncio.Future[None], seconds: float) -> bool:
