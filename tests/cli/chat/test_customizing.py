@@ -134,9 +134,10 @@ def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAICh
 def test_a_user_who_looks_elsewhere_is_called(place: Place, server: OpenAIChatServer) -> None:
     _write(place.home / "config/steersman/config.toml", "notify_after = 0\n")
     server.say(answer(call("bash", command="ls")), "Done.")
-    with chatting(place, server, env={"TERM_PROGRAM": "WezTerm"}) as terminal:
+    with chatting(place, server, columns=120, rows=40, env={"TERM_PROGRAM": "WezTerm"}) as terminal:
         terminal.enter("Look.")
         terminal.wait_for(lambda at: f"\x1b]9;{WAITS}\x07".encode() in at.raw)
+        terminal.resize(40, 15)
         _answer_yes(terminal, 1)
         terminal.wait_for(lambda at: f"\x1b]9;{DONE}\x07".encode() in at.raw)
 

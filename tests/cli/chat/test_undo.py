@@ -129,15 +129,17 @@ def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAICha
         answer(call("write", path="a.txt", content="second\n")),
         "Beta.",
     )
-    with chatting(place, server, *BYPASS) as terminal:
+    with chatting(place, server, *BYPASS, columns=120, rows=40) as terminal:
         for number, text in enumerate(("Write it.", "Again."), 1):
             send(terminal, text, number)
         terminal.enter("/tree")
         terminal.wait_for("○")
         entry = next(line.split()[1] for line in terminal.lines if line.startswith("○"))
+        terminal.resize(40, 15)
         confirm(terminal, f"/branch {entry}", "only the conversation", "n")
         terminal.wait_for("The files stay as they are.")
         assert (project / "a.txt").read_text() == "second\n"
+        terminal.resize(80, 24)
         confirm(terminal, f"/branch {entry}", "a.txt  +1 -1")
         terminal.wait_for("Taken back: 1 file.")
         assert (project / "a.txt").read_text() == "first\n"
