@@ -15,6 +15,7 @@ from steersman.context.convert import default_convert_to_llm
 from steersman.context.log import Log
 from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
+from steersman.loop import watching
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import WAIT, AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
@@ -23,7 +24,6 @@ from steersman.loop.questions import Questions
 from steersman.loop.request import Conversion, ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import NOTHING_TO_ANSWER, ensure_ended, run_loop
-from steersman.loop.watching import watch_run
 from steersman.policy.limits import ExecutionTracker
 from steersman.tools.table import build_tool_table, has_toolsets
 from steersman.tools.tool import Tool
@@ -315,7 +315,8 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
     context.log.loops.append((len(context.log.entries), run.loop_id))
     if journal is not None:
         journal.register_secrets(client.secrets)
-    watch_run(run)
+    for watcher in watching.watchers:
+        watcher.watch_run(run)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
     run.task = task = asyncio.get_running_loop().create_task(run_loop(run))
     _running.add(task)

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.repair import Repairer, repair
 from steersman.context.tokens import estimate_total_tokens, find_context_size
+from steersman.loop import watching
 from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
-from steersman.loop.watching import watch_requests
 from steersman.policy.hooks import decide
 from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
@@ -185,7 +185,10 @@ def _build_stream_fn(config: AgentLoopConfig, own: StreamFn | None, secrets: set
     """
 
     def build(model: Model) -> StreamFn:
-        plain = _add_key(watch_requests(own or find_stream_fn(model)), config, model, secrets)
+        stream_fn = own or find_stream_fn(model)
+        for watcher in watching.watchers:
+            stream_fn = watcher.watch_requests(stream_fn)
+        plain = _add_key(stream_fn, config, model, secrets)
         keys = config.get_api_key or (model.api_key if callable(model.api_key) else None)
         if config.retry_strategy is None and keys is None:
             return _normalize(plain)

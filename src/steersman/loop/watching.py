@@ -22,29 +22,17 @@ class Watcher(Protocol):
         ...
 
 
-_watchers: tuple[Watcher, ...] = ()
+watchers: tuple[Watcher, ...] = ()
+"""Those who see runs. A run looks at it, and calls nothing where it is empty."""
 
 
 def add_watcher(watcher: Watcher) -> None:
     """Let a watcher see all runs that start from now on, in any thread."""
-    global _watchers
-    _watchers = (*_watchers, watcher)
+    global watchers
+    watchers = (*watchers, watcher)
 
 
 def remove_watcher(watcher: Watcher) -> None:
     """Let a watcher see no more runs; those that go on stay watched."""
-    global _watchers
-    _watchers = tuple([one for one in _watchers if one is not watcher])
-
-
-def watch_run(run: Run) -> None:
-    """Show a run to the watchers."""
-    for watcher in _watchers:
-        watcher.watch_run(run)
-
-
-def watch_requests(stream_fn: StreamFn) -> StreamFn:
-    """The `StreamFn`, watched by all watchers."""
-    for watcher in _watchers:
-        stream_fn = watcher.watch_requests(stream_fn)
-    return stream_fn
+    global watchers
+    watchers = tuple([one for one in watchers if one is not watcher])

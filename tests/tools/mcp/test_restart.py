@@ -13,6 +13,7 @@ from tests.tools.mcp.kit import HERE, call, entered, text
 
 from steersman.tools import Workspace, bash_tool, confinement
 from steersman.tools.confine.changed_folders import count_changes
+from steersman.tools.confine.workspace import ProtectedPath
 from steersman.tools.mcp import StdioServer
 
 pytestmark = pytest.mark.real_time
@@ -70,14 +71,20 @@ def test_all_that_a_server_may_run_code_from_counts(tmp_path: Path, place: str) 
     assert count_changes([str(elsewhere)]) == other
 
 
-def test_a_program_that_is_found_by_the_search_path_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own, and those that it finds there itself, as `npx` finds `node`."""
+async def test_a_program_that_is_found_by_the_search_path_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own, and those that it finds there itself, as `npx` finds `node`; only a command can write there."""
+    if confinement().kind == "none":
+        pytest.skip(confinement().reason)
     project = tmp_path / "project"
     (project / "bin").mkdir(parents=True)
     monkeypatch.setenv("PATH", f"{project}/bin:/usr/bin")
     places = StdioServer(command="npx", cwd=tmp_path).list_places()
     before = count_changes(places)
-    Workspace(project).replace("bin/node", b"")
+    with pytest.raises(ProtectedPath):
+        Workspace(project).replace("bin/node", b"")
+    await run(bash_tool(project), "touch bin/node")
     assert count_changes(places) > before
 
 

@@ -72,7 +72,7 @@ async def test_an_unknown_name_lists_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(WeightsError) as told:
         await fetch_weights("qwen", cache=tmp_path)
     assert str(told.value) == (
-        "No local model named 'qwen'. There are qwen2.5-coder-0.5b, smollm2-135m. "
+        "No local model named 'qwen'. There are qwen2.5-coder-0.5b, qwen2.5-coder-1.5b, smollm2-135m. "
         "Or name a GGUF file of your own: --model local:/path/model.gguf, or STEERSMAN_LOCAL_MODEL=/path/model.gguf."
     )
 

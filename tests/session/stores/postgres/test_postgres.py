@@ -558,6 +558,13 @@ def test_a_store_keeps_few_connections_and_closes_them_with_itself(postgres: Dat
     assert postgres.backends() == set()
 
 
+def test_all_stores_of_a_program_keep_few_connections_together(postgres: Database) -> None:
+    stores = [postgres.store() for _ in range(MOST_IDLE + 3)]
+    for number, store in enumerate(stores):
+        store.create(f"s{number}").close()
+    assert len(postgres.backends()) == MOST_IDLE
+
+
 def test_tables_that_are_made_later_are_found(postgres: Database) -> None:
     """Also by a store that has looked before there were any, and after they were made anew."""
     store = postgres.store()

@@ -20,7 +20,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
-from steersman.session.stores.postgres.idle import IdleConnections
+from steersman.session.stores.postgres.idle import IdleConnections, disown_idle_connections
 from steersman.session.stores.postgres.tables import CONFIGURE, HOLDERS, LOCK_TIMEOUT, TABLES, TERMINATE_HOLDER
 from steersman.session.stores.store import StoreFailed
 
@@ -242,7 +242,6 @@ class ReconnectingConnection:
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         _alive.add(self)
-        _pools.add(address.idle)
 
     def run(self, what: str, work: Callable[[Connection], _T]) -> _T:
         """Call `work`; if the connection broke since its last use, call it once more on a new one.
@@ -309,12 +308,12 @@ class ReconnectingConnection:
 
 
 _alive: WeakSet[ReconnectingConnection] = WeakSet()
-_pools: WeakSet[IdleConnections] = WeakSet()
 
 
 def _disown_all() -> None:
-    for each in (*_alive, *_pools):
+    for each in tuple(_alive):
         each.disown()
+    disown_idle_connections()
 
 
 os.register_at_fork(after_in_child=_disown_all)

@@ -5,8 +5,8 @@ A new connection costs the server a process, and its first statements are slow: 
 
 from __future__ import annotations
 
+import itertools
 import select
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 from weakref import finalize
@@ -15,54 +15,78 @@ if TYPE_CHECKING:
     from steersman.session.stores.postgres.connection import Connection
 
 MOST_IDLE: Final = 4
-"""So many are kept: one that closes a session mostly opens another one soon."""
+"""So many are kept by all stores of a program: one that closes a session mostly opens another one soon."""
 LONGEST_IDLE: Final = 60.0
 """Seconds after which one is not used again: something between here and the server may have dropped it."""
+
+
+_kept: list[tuple[float, int, Connection]] = []
+"""Since when a connection is not in use, and the number of its store; the oldest first.
+
+There is no lock, because the garbage collector closes the connections of a store wherever a thread is. A connection
+belongs to the thread that has removed it from this list, which is one step.
+"""
+_numbers = itertools.count()
 
 
 class IdleConnections:
     """The unused connections of one store. Any thread may use it; what is left is closed with the store."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: list[tuple[float, Connection]] = []
-        finalize(self, _close_all, self._kept)
+        self._number = next(_numbers)
+        finalize(self, _close_those_of, self._number)
 
     def take(self, *, write: bool) -> Connection | None:
         """The connection that was used last; for a writer one to a server that took writes."""
-        with self._lock:
-            self._drop_old()
-            for at in reversed(range(len(self._kept))):
-                connection = self._kept[at][1]
-                if connection.takes_writes or not write:
-                    del self._kept[at]
-                    if _is_quiet(connection):
-                        return connection
-                    connection.close()
+        _close_old()
+        for entry in reversed(tuple(_kept)):
+            _, number, connection = entry
+            if number == self._number and (connection.takes_writes or not write) and _remove(entry):
+                if _is_quiet(connection):
+                    return connection
+                connection.close()
         return None
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection that holds no lock and is in no transaction; close it if there are enough."""
-        with self._lock:
-            self._drop_old()
-            # One that was made before the tables were would not find them; one that only looked is not worth keeping.
-            is_useful = connection.has_queue and connection.takes_writes
-            if len(self._kept) < MOST_IDLE and is_useful and _is_quiet(connection):
-                self._kept.append((time.monotonic(), connection))
-                return
-        connection.close()
+        """Keep a connection that holds no lock and is in no transaction; if there are enough, close the oldest."""
+        # One that was made before the tables were would not find them; one that only looked is not worth keeping.
+        if not (connection.has_queue and connection.takes_writes and _is_quiet(connection)):
+            connection.close()
+            return
+        _kept.append((time.monotonic(), self._number, connection))
+        _close_old()
+        _close(_kept[:-MOST_IDLE])
 
-    def disown(self) -> None:
-        """In a forked child: the connections are the parent's."""
-        self._lock = threading.Lock()
-        for _, connection in self._kept:
-            connection.disown()
-        self._kept.clear()
 
-    def _drop_old(self) -> None:
-        oldest = time.monotonic() - LONGEST_IDLE
-        while self._kept and self._kept[0][0] < oldest:
-            self._kept.pop(0)[1].close()
+def disown_idle_connections() -> None:
+    """In a forked child: the connections are the parent's."""
+    for *_, connection in _kept:
+        connection.disown()
+    _kept.clear()
+
+
+def _close_old() -> None:
+    oldest = time.monotonic() - LONGEST_IDLE
+    _close([entry for entry in _kept if entry[0] < oldest])
+
+
+def _close_those_of(number: int) -> None:
+    _close([entry for entry in _kept if entry[1] == number])
+
+
+def _close(entries: list[tuple[float, int, Connection]]) -> None:
+    for entry in entries:
+        if _remove(entry):
+            entry[-1].close()
+
+
+def _remove(entry: tuple[float, int, Connection]) -> bool:
+    """Remove a connection from the list; whether this thread has done so, and not another one."""
+    try:
+        _kept.remove(entry)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_quiet(connection: Connection) -> bool:
@@ -72,9 +96,3 @@ def _is_quiet(connection: Connection) -> bool:
     poll = select.poll()
     poll.register(connection.pgconn.socket, select.POLLIN)
     return not poll.poll(0)
-
-
-def _close_all(kept: list[tuple[float, Connection]]) -> None:
-    for _, connection in kept:
-        connection.close()
-    kept.clear()
