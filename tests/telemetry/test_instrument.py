@@ -16,10 +16,13 @@ from tests.telemetry.kit import Collected, attributes, context_of, events
 
 from steersman import Agent, AgentContext, AgentLoopConfig, Usage, agent_loop, get_model, tool
 from steersman.events import AgentEvent
+from steersman.provider.streaming.batches import Batches
+from steersman.provider.streaming.normalize import NormalizedStreamFn
 from steersman.team import run_branches
 from steersman.telemetry import end_open_spans, instrument, uninstrument
+from steersman.telemetry.request_trace import trace_requests
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error
-from steersman.types.model import Model
+from steersman.types.model import Model, Request, StreamOptions
 
 
 @tool
@@ -47,6 +50,17 @@ async def test_all_means_agents_made_later_and_bare_contexts_until_it_is_undone(
     await before.run("Four.")
     await make_agent().run("Five.")
     assert len(collected.find("invoke_agent")) == 3
+
+
+def test_events_in_normal_form_are_not_put_into_it_again() -> None:
+    plain = NormalizedStreamFn(stream_nothing)
+    assert type(trace_requests(plain)) is NormalizedStreamFn
+
+
+async def stream_nothing(model: Model, request: Request, options: StreamOptions) -> Batches:
+    """No event at all."""
+    for _ in ():
+        yield []
 
 
 async def test_one_agent_means_no_other(collected: Collected) -> None:

@@ -35,7 +35,8 @@ CANCELLED = "cancelled"
 def trace_requests(stream_fn: StreamFn) -> StreamFn:
     """The same `StreamFn`; each of its requests is a span, if it is made for a run that is traced."""
     if isinstance(stream_fn, BatchedStreamFn):
-        return BatchedStreamFn(partial(_open_batches, stream_fn))
+        # Of the same class: events that are in their normal form already are not put into it again.
+        return type(stream_fn)(partial(_open_batches, stream_fn))
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Any:
         trace = current_trace.get()
