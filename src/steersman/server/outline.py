@@ -95,6 +95,10 @@ class Outline:
         elif (queue_id := fields.get("queue_id")) is not None:
             self.queued.pop(str(queue_id), None)  # delivered or returned
 
+    def takes_answer(self, approval_id: str) -> bool:
+        """Whether an answer to a question counts: it is open, or a run that goes on is about to ask it again."""
+        return approval_id in self.questions or approval_id in self.asked - self.resolved
+
     def add_settings(self, changes: Payload) -> None:
         """Add what `configure` has changed to what it had changed before."""
         limits: Any = {**self.settings.get("limits", {}), **changes.get("limits", {})}

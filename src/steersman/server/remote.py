@@ -119,7 +119,7 @@ class RemoteSession:
         receipt = {"id": approval_id, "status": "accepted"}
         if key is not None and (known := outline.receipts.get(key)) is not None:
             return {"id": str(known["id"]), "status": str(known["status"])}
-        if approval_id in outline.questions:
+        if outline.takes_answer(approval_id):
             return await self._send(receipt, add)
         if approval_id in outline.resolved:
             return {**receipt, "status": "resolved"}
