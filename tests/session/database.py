@@ -55,6 +55,14 @@ class Database:
         )
         return {name for (name,) in found}
 
+    def count_backends(self, expected: int) -> int:
+        """How many connections stores have, once it is `expected`: the server notices a closed one a little later."""
+        for _ in range(500):
+            if len(self.backends()) == expected:
+                break
+            self.ask("SELECT pg_sleep(0.01)")
+        return len(self.backends())
+
     def cut(self) -> None:
         """End the connections of all stores."""
         self.ask(
