@@ -273,7 +273,10 @@ async def test_openapi_describes_every_route() -> None:
             for method in methods:
                 if path.endswith(("/events", "/metrics")):
                     continue  # the first does not end, the second is no JSON
-                status, _ = await client.send(method.upper(), path.replace("{id}", id), [])
+                status, body = await client.send(method.upper(), path.replace("{id}", id), [])
+                if path.endswith("/artifacts/{name}"):
+                    assert (status, body["detail"]) == (404, "No artifact named '{name}'. Artifacts here: none.")
+                    continue
                 assert status not in (404, 405, 500), (method, path)
                 if method == "delete":
                     id = await client.create()

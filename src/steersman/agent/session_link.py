@@ -16,6 +16,7 @@ from steersman.loop.questions import Answer, Questions
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.stores.store import SessionTaken
 from steersman.tools.tool import Tool
+from steersman.types.artifacts import MemoryContents
 from steersman.types.continuation import ContinuationKind, Default
 from steersman.types.errors import AgentBusy, SteersmanError
 from steersman.types.guards import is_instance
@@ -120,11 +121,13 @@ class SessionLink:
 
     def detach(self) -> None:
         """Close, and record nothing more: the agent goes on without this session."""
+        if not self.session.closed:
+            self._context.log.artifacts.move_to(MemoryContents())
         self.close()
         self._dispatcher.unsubscribe(self._subscription)
         log = self._context.log
         self._context.log = Log.from_entries(log.entries, estimator=log.estimator)
-        self._context.log.state.restore(log.state.changes)
+        self._context.log.take_kept(log)
 
     def _attach(self, config: AgentLoopConfig) -> None:
         context, session = self._context, self.session

@@ -23,6 +23,7 @@ from steersman.loop.output import OutputPolicy
 from steersman.provider.models.registry import find_stream_fn
 from steersman.tools.table import ToolLike, Toolset, read_tools
 from steersman.tools.tool import Tool
+from steersman.types.artifacts import Artifacts
 from steersman.types.guards import is_instance
 from steersman.types.messages import MessageLike
 from steersman.types.model import Model, ThinkingLevel
@@ -112,6 +113,14 @@ class AgentSettings(AgentControls):
         A branch begins with the state of the entry it begins at; `reset()` and other messages begin with none.
         """
         return self.context.log.state
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """The files that the conversation keeps, as tools have them in `ctx.artifacts`: to save, load and list.
+
+        A branch begins with the versions of the entry it begins at.
+        """
+        return self.context.log.artifacts
 
     @property
     def usage(self) -> Usage:

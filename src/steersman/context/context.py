@@ -9,6 +9,7 @@ from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
 from steersman.context.repair import Repairer
 from steersman.context.tokens import HeadSize
+from steersman.types.artifacts import ArtifactChange
 from steersman.types.continuation import ContinuationKind
 from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
@@ -132,9 +133,12 @@ class Transcript(Sequence[AgentMessage]):
         messages = list(self)
         returned = change(messages)
         is_current = self._context.log is self._log
-        kept = dict(self._log.state)
-        self._log = Log(messages)
-        self._log.state.restore([(0, StateChange(kept))] if kept else ())
+        former, self._log = self._log, Log(messages)
+        if former.state:
+            self._log.state.restore([(0, StateChange(dict(former.state)))])
+        self._log.artifacts.contents = former.artifacts.contents
+        if saved := former.artifacts.compute(len(former.entries)):
+            self._log.artifacts.restore([(0, ArtifactChange(saved))])
         if is_current:
             self._context.log = self._log
             if self._on_replace is not None:

@@ -27,6 +27,7 @@ from steersman.context.visible import (
     list_inrun,
     list_undo_targets,
 )
+from steersman.types.artifacts import Artifacts
 from steersman.types.content import ToolCall
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
@@ -110,23 +111,9 @@ class Log:
     """All messages in order, and the view of them that the model gets after compaction and prun."""
 
     __slots__ = (
-        "_call_ids",
-        "_counted",
-        "_entries",
-        "_estimator",
-        "_ids",
-        "_is_measured",
-        "_messages",
-        "_tokens",
-        "_usage_from",
-        "_visible",
-        "_visible_ids",
-        "listener",
-        "loops",
-        "mint",
-        "parent",
-        "state",
-    )
+        "_call_ids", "_counted", "_entries", "_estimator", "_ids", "_is_measured", "_messages", "_tokens",
+        "_usage_from", "_visible", "_visible_ids", "artifacts", "listener", "loops", "mint", "parent", "state",
+    )  # fmt: skip
 
     def __init__(self, messages: Iterable[AgentMessage] = (), *, estimator: Estimator = estimate_tokens) -> None:
         self.parent: tuple[Log, str] | None = None
@@ -139,6 +126,7 @@ class Log:
         self._estimator = estimator
         self._entries: list[Entry] = []
         self.state = State(self._entries)
+        self.artifacts = Artifacts(self._entries)
         self._messages: list[AgentMessage] = []
         self._ids: list[str] = []
         # Until something is hidden from the model the two views are one list, and appending is one append.
@@ -320,8 +308,15 @@ class Log:
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)
         log.parent = (self, self._entries[end - 1].id)
         log.loops = [(start, loop_id) for start, loop_id in self.loops if start < end]
-        log.state.restore((at, change) for at, change in self.state.changes if at <= end)
+        log.take_kept(self, end)
         return log
+
+    def take_kept(self, log: Log, end: int | None = None) -> None:
+        """Take over what another log keeps beside messages, state and artifacts, up to its first `end` entries."""
+        most = len(log.entries) if end is None else end
+        self.state.restore(change for change in log.state.changes if change[0] <= most)
+        self.artifacts.contents = log.artifacts.contents
+        self.artifacts.restore(change for change in log.artifacts.changes if change[0] <= most)
 
     def rewind(self, at: str | int | None = None) -> Log:
         """A new log that ends with what the answer at `at` was given to: a user's message, or tool results.

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.session.records import Payload, Record, decode
+from steersman.session.records import CONTENT, Payload, Record, decode
 from steersman.types.content import replace_surrogates_in_json
 
 _encoder = msgspec.json.Encoder()
@@ -136,6 +136,11 @@ def _describe_event(record: Record) -> Payload:
     return {**record.payload, "type": str(record.payload.get("type", "event"))}
 
 
+def _describe_content(record: Record) -> Payload:
+    # Clients load what they want; the content itself would be sent to every watcher.
+    return {"type": record.type, "id": record.id}
+
+
 def _describe_other(record: Record) -> Payload:
     return {"id": record.id, "parent": record.parent, **record.payload, "type": record.type}
 
@@ -151,4 +156,5 @@ _DESCRIBERS: dict[str, Callable[[Record], Payload]] = {
     "result": _describe_result,
     "event": _describe_event,
     "prun": _describe_prun,
+    CONTENT: _describe_content,
 }

@@ -140,7 +140,7 @@ class Server:
     def _build_app(self, api: Api, max_body: int) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=max_body)
         for route in ROUTES:
-            app.router.add_route(route.method, route.path, partial(route.respond, api))
+            app.router.add_route(route.method, route.pattern, partial(route.respond, api))
         for route in ABOUT_ROUTES:
             app.router.add_get(route.path, getattr(self._about, route.respond.__name__))
         app.router.add_get("/", self._show_page)

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 
 from steersman.session.orders import Order, find_answer
-from steersman.session.records import SERVED, STATE, TREE, Payload
+from steersman.session.records import ARTIFACT, CONTENT, SERVED, STATE, TREE, Payload, find_digest
 from steersman.session.tree import Node, Tree
 
 
@@ -55,6 +55,8 @@ class Index:
         self.abort_due = False
         # The orders that answer questions which are not resolved yet, by the ids of the questions.
         self.answers: dict[str, Order] = {}
+        # The contents of artifacts by their hash: the numbers of their records, and about how many bytes they have.
+        self.contents: dict[str, tuple[int, int]] = {}
         self.problems: list[str] = []
         self.importing: str | None = None
         self._last: _Head | None = None
@@ -129,8 +131,12 @@ class Index:
         if head.type in TREE:
             self._add_entry(head)
             return
-        if head.type == STATE:
+        if head.type in (STATE, ARTIFACT):
             self.tree.changes.append((head.seq, head.parent))
+            return
+        if head.type == CONTENT:
+            # In base64 four characters are three bytes; a little more than the size.
+            self.contents.setdefault(find_digest(head.id), (head.seq, len(bytes(head.payload)) * 3 // 4))
             return
         read = _READERS.get(head.type)
         # Most events are of no use here, and need not be decoded.

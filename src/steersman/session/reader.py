@@ -1,4 +1,4 @@
-"""Reads a session's records again: the entries of a branch, its log and its state."""
+"""Reads a session's records again: the entries of a branch, its log, its state and its artifacts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.session.records import Record, decode
-from steersman.session.restore import build_log, read_changes, read_entries
+from steersman.session.restore import RestoredChanges, build_log, read_changes, read_entries
 from steersman.session.stores.store import Problem
 from steersman.session.tree import Tree
-from steersman.types.state import StateChange
+from steersman.types.artifacts import Contents
 
 
 class Lines(Protocol):
@@ -25,9 +25,10 @@ class Lines(Protocol):
 class SessionReader:
     """Reads what the tree of a session refers to; `report` gets what cannot be read."""
 
-    def __init__(self, source: Lines, tree: Tree, report: Callable[[Problem], None]) -> None:
+    def __init__(self, source: Lines, tree: Tree, contents: Contents, report: Callable[[Problem], None]) -> None:
         self._source = source
         self._tree = tree
+        self._contents = contents
         self._report = report
 
     def read_after(self, seq: int, wanted: Collection[int] | None = None) -> Iterator[Record]:
@@ -53,20 +54,24 @@ class SessionReader:
                 self._tree.drop(node.id)
         return reading.entries
 
-    def read_changes(self, leaf: str | None) -> Sequence[tuple[int, StateChange]]:
-        """The changes of the state on the way to a leaf, or to the current entry."""
+    def read_changes(self, leaf: str | None) -> RestoredChanges:
+        """The changes of state and artifacts on the way to a leaf, or to the current entry."""
         places = self._tree.list_changes(self._tree.path_to(leaf))
         if not places:
-            return []
-        changes, unusable = read_changes(self.read_after(min(places) - 1, places), places)
-        for seq, reason in unusable.items():
-            self._report(Problem(f"record {seq}", f"It is left out: it is no change of the state: {reason}."))
-        return changes
+            return RestoredChanges()
+        found = read_changes(self.read_after(min(places) - 1, places), places)
+        for seq, reason in found.unusable.items():
+            self._report(Problem(f"record {seq}", f"It is left out: {reason}."))
+        return found
 
     def build_log(self, leaf: str | None) -> Log:
-        """The log of the branch to a leaf, or to the current entry, with its state."""
+        """The log of the branch to a leaf, or to the current entry, with its state and artifacts."""
         entries = self.read_entries(leaf)
         log = build_log(entries, self._tree.nodes)
-        # The leaf itself may have been unusable.
-        log.state.restore(self.read_changes(entries[-1].id if entries else None) if self._tree.changes else ())
+        log.artifacts.contents = self._contents
+        if self._tree.changes:
+            # The leaf itself may have been unusable.
+            found = self.read_changes(entries[-1].id if entries else None)
+            log.state.restore(found.state)
+            log.artifacts.restore(found.artifacts)
         return log

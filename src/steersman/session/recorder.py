@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, Protocol
 
 from steersman.context.entries import Entry, MessageEntry
+from steersman.context.log import Log
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter
 from steersman.session.orders import Order
-from steersman.session.records import STATE, Payload, Record, encode_entry, redact_values, to_json_value
+from steersman.session.records import ARTIFACT, STATE, Payload, Record, encode_entry, redact_values, to_json_value
+from steersman.session.restore import RestoredChanges
 from steersman.session.tree import Node
+from steersman.types.artifacts import ArtifactChange
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
 from steersman.types.events import (
@@ -169,6 +172,11 @@ class Recorder:
         secrets = (*tuple(self._keys), *tuple(self._run_keys))
         return redact_values(value, secrets) if secrets else value
 
+    def redact_bytes(self, data: bytes) -> bytes:
+        """A content with all known keys redacted, wherever their bytes are."""
+        # Every byte is one character of Latin-1, so that what is no text stays as it is.
+        return self.redact_value(data.decode("latin-1")).encode("latin-1")
+
     def record_entry(self, entry: Entry) -> None:
         """Record an entry that was added to the log."""
         try:
@@ -183,6 +191,31 @@ class Recorder:
             record = self.add(STATE, change.describe())
             if record is not None:
                 self.index.tree.changes.append((record.seq, record.parent))
+
+    def record_save(self, change: ArtifactChange) -> None:
+        """Record saved versions of artifacts, after the current entry; their contents are recorded before."""
+        with self._placing:
+            record = self.add(ARTIFACT, change.describe())
+            if record is not None:
+                self.index.tree.changes.append((record.seq, record.parent))
+
+    def record_changes_at(self, log: Log, place: int) -> None:
+        """Record what a log that is new to the session changed in state and artifacts after so many entries."""
+        for change in [change for at, change in log.state.changes if at == place]:
+            self.record_change(change)
+        for save in [save for at, save in log.artifacts.changes if at == place]:
+            self.record_save(save)
+
+    def record_kept(self, log: Log, place: int, recorded: RestoredChanges) -> None:
+        """Record what a log kept after so many entries, unless that is what the current entry has already."""
+        former = Log()
+        former.state.restore(recorded.state)
+        former.artifacts.restore(recorded.artifacts)
+        if former.state != self.redact_value(wanted := log.state.compute(place)):
+            self.record_change(StateChange(wanted, reset=True))
+        saved = log.artifacts.compute(place)
+        if set(saved) != set(former.artifacts.compute(place)):
+            self.record_save(ArtifactChange(saved, reset=True))
 
     def _write_entry(self, entry: Entry) -> None:
         payload = encode_entry(entry)

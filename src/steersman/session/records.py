@@ -30,6 +30,14 @@ HEADER: Final = "session"
 STATE: Final = "state"
 """The type of the record of a change of the state, after the entry that is its parent."""
 
+ARTIFACT: Final = "artifact"
+"""The type of the record of saved versions of artifacts, after the entry that is its parent."""
+
+CONTENT: Final = "artifact_content"
+"""The type of the record with the content of an artifact; its id has the hash."""
+
+_CONTENT_ID: Final = "sha256_"
+
 SERVED: Final = "served"
 """The type of the record that says which agent a session was made for, by its name in a server or worker."""
 
@@ -70,6 +78,16 @@ def decode(line: bytes | str) -> Record:
 def make_header(session_id: str, created: float) -> Payload:
     """The fields of the first record of a session."""
     return {"format": FORMAT, "session_id": session_id, "created": created}
+
+
+def make_content_id(digest: str) -> str:
+    """The id of the record with the content that has this SHA-256."""
+    return _CONTENT_ID + digest
+
+
+def find_digest(record_id: str) -> str:
+    """The hash in the id of a record with a content."""
+    return record_id.removeprefix(_CONTENT_ID)
 
 
 def make_title(records: Iterable[Record], longest: int = 80) -> str:

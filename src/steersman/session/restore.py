@@ -14,8 +14,9 @@ import msgspec
 from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry, make_part_id
 from steersman.context.log import Log
 from steersman.context.repair import OpenQuestion, Recovery, find_open_calls
-from steersman.session.records import TREE, Payload, Record, decode
+from steersman.session.records import ARTIFACT, TREE, Payload, Record, decode
 from steersman.session.tree import Node, Tree
+from steersman.types.artifacts import ArtifactChange
 from steersman.types.messages import AgentMessage, ToolResultMessage
 from steersman.types.state import StateChange
 
@@ -81,18 +82,31 @@ def build_log(entries: Iterable[Entry], nodes: Mapping[str, Node]) -> Log:
     return log
 
 
-def read_changes(
-    records: Iterable[Record], places: Mapping[int, int]
-) -> tuple[list[tuple[int, StateChange]], dict[int, str]]:
-    """The changes of the state in these records, with their places; and by number why a record holds none."""
-    changes: list[tuple[int, StateChange]] = []
-    unusable: dict[int, str] = {}
+@dataclass(slots=True)
+class RestoredChanges:
+    """The changes of state and artifacts with their places, and by number why a record holds none."""
+
+    state: list[tuple[int, StateChange]] = field(default_factory=list[tuple[int, StateChange]])
+    artifacts: list[tuple[int, ArtifactChange]] = field(default_factory=list[tuple[int, ArtifactChange]])
+    unusable: dict[int, str] = field(default_factory=dict[int, str])
+
+
+def read_changes(records: Iterable[Record], places: Mapping[int, int]) -> RestoredChanges:
+    """The changes of state and artifacts that these records hold."""
+    found = RestoredChanges()
     for record in records:
+        place = places[record.seq]
         try:
-            changes.append((places[record.seq], msgspec.convert(record.payload, StateChange)))
-        except (msgspec.ValidationError, RecursionError) as error:
-            unusable[record.seq] = str(error)
-    return changes, unusable
+            if record.type == ARTIFACT:
+                change = msgspec.convert(record.payload, ArtifactChange)
+                change.check()
+                found.artifacts.append((place, change))
+            else:
+                found.state.append((place, msgspec.convert(record.payload, StateChange)))
+        except (msgspec.ValidationError, ValueError, RecursionError) as error:
+            what = "save of an artifact" if record.type == ARTIFACT else "change of the state"
+            found.unusable[record.seq] = f"it is no {what}: {error}"
+    return found
 
 
 def _list_new_ids(entry: Entry) -> Iterator[str]:

@@ -16,6 +16,7 @@ from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.repair import Recovery
 from steersman.provider.models.registry import find_known_keys
+from steersman.session.contents import SessionContents
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter, close_in_thread
 from steersman.session.listening import Listening
@@ -44,10 +45,10 @@ from steersman.session.stores.store import (
     check_format,
 )
 from steersman.session.tree import Branch, Difference
+from steersman.types.artifacts import Artifacts
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import AgentMessage
-from steersman.types.state import State, StateChange
 
 
 class Session:
@@ -73,7 +74,9 @@ class Session:
         journal = JournalWriter(handle, clock=clock, new_id=new_id) if handle.writable else None
         self.recorder = Recorder(journal, self._index)
         self.recorder.add_keys(find_known_keys())
-        self._reader = SessionReader(handle if journal is None else journal, self._index.tree, self._found.append)
+        source = handle if journal is None else journal
+        self._contents = SessionContents(self.id, source, self.recorder, self._index)
+        self._reader = SessionReader(source, self._index.tree, self._contents, self._found.append)
         self.listening = Listening(handle, journal, self._index, self._found.append)
         # Not of this object: a log alone goes on writing, and every recorder holds the index.
         self._finalizer = finalize(self._index, close_in_thread, journal or handle)
@@ -201,6 +204,11 @@ class Session:
         return self.log.messages
 
     @property
+    def artifacts(self) -> Artifacts:
+        """The files that the current branch keeps."""
+        return self.log.artifacts
+
+    @property
     def agent_id(self) -> str | None:
         """The agent that ran last."""
         return self._index.agent_id
@@ -301,11 +309,10 @@ class Session:
             self._index.move_to(parent)
             self.recorder.add("leaf", {"target": parent})
         self._attach(log)
-        self._record_state(log, shared)
+        self.recorder.record_kept(log, shared, self._reader.read_changes(None))
         for place, entry in enumerate(rest, shared + 1):
             self.recorder.record_entry(entry)
-            for change in [change for at, change in log.state.changes if at == place]:
-                self.recorder.record_change(change)
+            self.recorder.record_changes_at(log, place)
 
     def compact(self, config: ContextConfig | None = None) -> bool:
         """Shorten what the model sees without asking a model; returns whether anything became shorter."""
@@ -375,14 +382,9 @@ class Session:
 
     def _attach(self, log: Log) -> None:
         if self._log is not None:
-            self._log.listener = self._log.state.listener = None
+            self._log.listener = self._log.state.listener = self._log.artifacts.listener = None
         self._log = log
         if self.writable:
+            log.artifacts.move_to(self._contents)
             log.listener, log.state.listener = self.recorder.record_entry, self.recorder.record_change
-
-    def _record_state(self, log: Log, place: int) -> None:
-        """Record the state that the log had after so many entries, unless it is that of the current entry already."""
-        recorded = State()
-        recorded.restore(self._reader.read_changes(None))
-        if recorded != self.recorder.redact_value(wanted := log.state.compute(place)):
-            self.recorder.record_change(StateChange(wanted, reset=True))
+            log.artifacts.listener = self.recorder.record_save

@@ -62,7 +62,7 @@ class Tree:
         self.tip: str | None = None
         self.labels: dict[str, str] = {}
         self.moves = 0
-        # The changes of the state: the numbers of their records, and the entries after which they were made.
+        # The changes of state and artifacts: the numbers of their records, and the entries after which they were made.
         self.changes: list[tuple[int, str | None]] = []
 
     def add(self, node: Node) -> None:
@@ -111,7 +111,7 @@ class Tree:
         return path
 
     def list_changes(self, path: Sequence[Node]) -> dict[int, int]:
-        """The records of the state's changes on a path, by number, each with how many entries of the path precede it.
+        """The records of changes of state and artifacts on a path: by number, how many entries of the path precede it.
 
         A change after an entry counts on the ways that went on from there later, not on those that had gone on already.
         """

@@ -175,7 +175,7 @@ def _fork(log: Log, at: str | int | None) -> Log:
     if len(log.entries):
         return log.fork(log.entries[-1].id)
     empty = Log(estimator=log.estimator)
-    empty.state.restore(log.state.changes)
+    empty.take_kept(log)
     return empty
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 
 import msgspec
 
+from steersman.tools.artifacts import ToolArtifacts
 from steersman.tools.text import format_value
+from steersman.types.artifacts import Artifacts
 from steersman.types.cancel import CancelToken
 from steersman.types.content import (
     Content,
@@ -38,13 +40,13 @@ def drop_update(*_: Any) -> None:
 class ToolContext(Generic[Deps]):
     """One tool call: its ids, the `deps` of its run, whether it is cancelled, and ways to report to subscribers.
 
-    `state` is what the conversation keeps. `scope` belongs to the caller that runs the tool. `on_late` gets the outcome
-    of an abandoned `def` tool.
+    `state` and `artifacts` are what the conversation keeps. `scope` belongs to the caller that runs the tool. `on_late`
+    gets the outcome of an abandoned `def` tool.
     """
 
     __slots__ = (
-        "deps", "idempotency_key", "on_emit", "on_late", "on_update", "scope", "state", "token", "tool_call_id",
-        "tool_name",
+        "_artifacts", "deps", "idempotency_key", "on_emit", "on_late", "on_update", "scope", "state", "token",
+        "tool_call_id", "tool_name",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +62,7 @@ class ToolContext(Generic[Deps]):
         on_late: Callable[[ToolOutput | BaseException], None] | None = None,
         scope: Any = None,
         state: State | None = None,
+        artifacts: Artifacts | None = None,
     ) -> None:
         self.tool_call_id = tool_call_id
         self.tool_name = tool_name
@@ -71,6 +74,14 @@ class ToolContext(Generic[Deps]):
         self.on_late = on_late
         self.scope = scope
         self.state = State() if state is None else state
+        self._artifacts = artifacts
+
+    @property
+    def artifacts(self) -> ToolArtifacts:
+        """The files that the conversation keeps: `save`, `load` and `list` them. Safe from any thread."""
+        if self._artifacts is None:
+            self._artifacts = Artifacts()
+        return ToolArtifacts(self._artifacts, self.on_emit)
 
     @property
     def cancelled(self) -> bool:

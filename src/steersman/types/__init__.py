@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
+    from steersman.types.artifacts import Artifact, ArtifactNotFound, Artifacts
     from steersman.types.cancel import CancelToken
     from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
     from steersman.types.continuation import Branch, Compaction, ContinuationKind, Default, Initial, Rerun
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
+        "artifacts": "Artifact ArtifactNotFound Artifacts",
         "cancel": "CancelToken",
         "content": "Content ImageContent TextContent ThinkingContent ToolCall",
         "continuation": "Branch Compaction ContinuationKind Default Initial Rerun",
@@ -115,6 +117,9 @@ __getattr__, __dir__ = export_lazily(
 __all__ = [
     "AgentBusy",
     "AgentMessage",
+    "Artifact",
+    "ArtifactNotFound",
+    "Artifacts",
     "AssistantMessage",
     "AuthenticationError",
     "Branch",

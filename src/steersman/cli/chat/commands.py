@@ -23,7 +23,9 @@ from steersman.cli.chat.tree import render_tree
 from steersman.cli.chat.undo_command import list_checkpoints, offer_files, redo, undo
 from steersman.cli.chat.window_use import render_window_use
 from steersman.cli.exits import describe_error, suggest_nearest
+from steersman.cli.sessions.artifacts import render_artifacts
 from steersman.cli.sessions.entry_names import find_entry
+from steersman.cli.terminal.columns import make_canvas
 from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.theme import THEMES, get_theme, use_theme
@@ -305,6 +307,14 @@ def _show_context(chat: Chat, _: str) -> None:
     chat.say("notice", "\n".join(render_window_use(chat.conversation.agent, chat.conversation.filled)))
 
 
+def _list_artifacts(chat: Chat, _: str) -> None:
+    agent = chat.conversation.agent
+    lines = render_artifacts(agent.artifacts.list(), make_canvas())
+    if agent.session is not None and agent.artifacts.list():
+        lines.append(f"steersman sessions artifacts {agent.session.id} NAME -o FILE writes one to a file.")
+    chat.say("notice", "\n".join(lines))
+
+
 def _change_theme(chat: Chat, name: str) -> None:
     themes = {**THEMES, **chat.settings.themes}
     if not name:
@@ -339,6 +349,7 @@ COMMANDS: Mapping[str, Command] = {
     "undo": Command("take back what the last prompt changed in files", undo, "[CHECKPOINT]", only_when_idle=True),
     "redo": Command("make the changes again that were undone last", redo, only_when_idle=True),
     "checkpoints": Command("list what each prompt changed in files", list_checkpoints),
+    "artifacts": Command("list the files that the conversation keeps", _list_artifacts),
     "tree": Command("show the branches of this conversation, with IDs", _show_tree),
     "branch": Command("continue from an earlier point in a new branch", _branch, "ID [PROMPT]", only_when_idle=True),
     "rerun": Command("ask for the last answer again, or for an earlier one", _rerun, "[ID]", only_when_idle=True),

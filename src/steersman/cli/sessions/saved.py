@@ -307,10 +307,10 @@ def _resume_session(wanted: SavedSession, path: Path, notify: Callable[[str], No
             return _report_damage(Session.open(wanted.path, wanted.id), notify)
         with Session.open(wanted.path, wanted.id, write=False) as before:
             log = Log.from_entries(_report_damage(before, notify).entries())
-            log.state.restore(before.log.state.changes)
-        session = _create_session(path)
-        session.move_to(log)
-        return session
+            log.take_kept(before.log)
+            session = _create_session(path)
+            session.move_to(log)  # while the other one is open, which has the contents of its artifacts
+            return session
     except SessionBusy as error:
         raise UserError(
             f"The session {wanted.short} is in use by another program. "

@@ -17,6 +17,7 @@ import msgspec
 
 from steersman.cli.arguments import Options, add_common_options, add_model_options
 from steersman.cli.exits import UserError
+from steersman.cli.sessions.artifacts import add_arguments, show_artifacts
 from steersman.cli.sessions.entry_names import find_entry, list_entry_ids, shorten_ids
 from steersman.cli.sessions.printing import export_markdown, render_conversation, render_head, render_list, summarize
 from steersman.cli.sessions.saved import (
@@ -78,6 +79,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("jsonl", "markdown", "html"), default="jsonl", help="format of the file"
     )
     exporting.add_argument("-f", "--force", action="store_true", help="overwrite an existing file")
+    keeping = action("artifacts", "list the files that a session keeps, or write one of them")
+    _add_session_argument(keeping)
+    add_arguments(keeping)
     rerunning = action("rerun", "ask the model for an answer again")
     _add_session_argument(rerunning)
     rerunning.add_argument(
@@ -107,6 +111,9 @@ async def run(options: Options) -> int:
             return _show(options, arguments)
         case "export":
             return _export(options, arguments)
+        case "artifacts":
+            _print_problems(show_artifacts(_find_session(options, arguments.id, every=True), arguments))
+            return 0
         case "rerun":
             at, tag = arguments.at, arguments.tag
             return await _run_again(options, arguments, lambda agent, entry: agent.rerun(tag, at=entry), at)

@@ -133,8 +133,16 @@ def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | T
 
     deny_paths(deny)
     key = build_idempotency_key(run, slot)
-    state = run.context.log.state.copy_read_only("A preview may read the state, and not change it.")
-    context = ToolContext(slot.call.id, slot.call.name, CancelToken(), idempotency_key=key, deps=run.deps, state=state)
+    log = run.context.log
+    context = ToolContext(
+        slot.call.id,
+        slot.call.name,
+        CancelToken(),
+        idempotency_key=key,
+        deps=run.deps,
+        state=log.state.copy_read_only("A preview may read the state, and not change it."),
+        artifacts=log.artifacts.copy_read_only("A preview may read artifacts, and not save them."),
+    )
     try:
         text = cast(object, preview(thaw(slot.args), context))
         return text if isinstance(text, str) else None

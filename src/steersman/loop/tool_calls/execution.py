@@ -301,6 +301,7 @@ def _build_tool_context(run: Run, slot: Slot) -> ToolContext:
         on_late=lambda outcome: report_late_output(run, slot, outcome),
         scope=run,
         state=run.context.log.state,
+        artifacts=run.context.log.artifacts,
     )
 
 

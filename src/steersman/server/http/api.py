@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from steersman.server.artifact_view import list_artifacts, load_artifact, make_headers
 from steersman.server.http import bodies
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
@@ -106,6 +107,20 @@ class Api:
         """Show the tree of the conversation: every entry with its parent."""
         user, id = current_user.get(), request.match_info["id"]
         return reply(await self.sessions.read(user, id, read_tree))
+
+    async def list_artifacts(self, request: web.Request) -> web.Response:
+        """List the artifacts of the current branch: the files that its tools saved."""
+        id = request.match_info["id"]
+        self.sessions.check_owner(current_user.get(), id)
+        return reply({"artifacts": await asyncio.to_thread(list_artifacts, self.sessions.store, id)})
+
+    async def load_artifact(self, request: web.Request) -> web.Response:
+        """Download an artifact: its last version, or the one with this number."""
+        id, name = request.match_info["id"], request.match_info["name"]
+        self.sessions.check_owner(current_user.get(), id)
+        version = _read_number(request, "version", 0, 1, 10**9) or None
+        found, data = await asyncio.to_thread(load_artifact, self.sessions.store, id, name, version)
+        return web.Response(body=data, headers=make_headers(found))
 
     async def stream_events(self, request: web.Request) -> web.StreamResponse:
         """Stream the events as server-sent events; the id of each is its position."""

@@ -19,6 +19,7 @@ from steersman.session.stores.store import (
     SessionNotFound,
     StoreFailed,
 )
+from steersman.types.artifacts import ArtifactNotFound
 from steersman.types.errors import AgentBusy, UnknownApproval
 
 
@@ -35,6 +36,7 @@ class Problem(Exception):
 _STATUS: dict[type[Exception], int] = {
     SessionNotFound: 404,
     UnknownApproval: 404,
+    ArtifactNotFound: 404,
     SessionBusy: 409,
     SessionExists: 409,
     AgentBusy: 409,

@@ -32,6 +32,11 @@ class Route:
     needs_user: bool = True
 
     @property
+    def pattern(self) -> str:
+        """The path for the router, whose names have no braces unless it is told so."""
+        return self.path.replace("{name}", "{name:[^/]+}")
+
+    @property
     def summary(self) -> str:
         """What it does, in a sentence."""
         return (self.respond.__doc__ or "").strip()
@@ -43,6 +48,14 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/sessions/{id}", Api.show_session),
     Route("DELETE", "/sessions/{id}", Api.delete_session, 204),
     Route("GET", "/sessions/{id}/tree", Api.show_tree),
+    Route("GET", "/sessions/{id}/artifacts", Api.list_artifacts),
+    Route(
+        "GET",
+        "/sessions/{id}/artifacts/{name}",
+        Api.load_artifact,
+        query=("version",),
+        content="application/octet-stream",
+    ),
     Route("GET", "/sessions/{id}/events", Api.stream_events, query=("after", "last"), content="text/event-stream"),
     Route("POST", "/sessions/{id}/prompt", Api.prompt, 202, bodies.Say),
     Route("POST", "/sessions/{id}/steer", Api.steer, 202, bodies.Steer),
@@ -79,8 +92,8 @@ def describe_api(more: Sequence[Route] = ()) -> dict[str, Any]:
 
 def _describe_route(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
     parameters: list[dict[str, Any]] = [{"name": name, "in": "query", "schema": _TEXT} for name in route.query]
-    if "{id}" in route.path:
-        parameters.insert(0, {"name": "id", "in": "path", "required": True, "schema": _TEXT})
+    in_path = [name for name in ("id", "name") if f"{{{name}}}" in route.path]
+    parameters[:0] = [{"name": name, "in": "path", "required": True, "schema": _TEXT} for name in in_path]
     if route.status in (201, 202):
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": _TEXT})
     schema: Any = {"$ref": "#/components/schemas/Receipt"} if route.status == 202 else {}

@@ -6,6 +6,7 @@ what follows is read. Nothing in a file is run as code, and no approval is taken
 
 from __future__ import annotations
 
+import base64
 import errno
 import os
 import re
@@ -23,7 +24,7 @@ from zlib import crc32
 import msgspec
 
 from steersman.provider.models.registry import find_known_keys
-from steersman.session.records import FORMAT, Record, decode, redact_values
+from steersman.session.records import CONTENT, FORMAT, Record, decode, redact_values
 from steersman.session.stores.store import (
     Handle,
     Problem,
@@ -338,13 +339,26 @@ class _Import:
 
     def _adapt(self, record: Record) -> Record:
         """Adapt a record to this store: approvals and settings are left out, and the first one gets the new id."""
-        if record.type in _NEVER_TAKEN:
+        if record.type in _NEVER_TAKEN or (record.type == CONTENT and self._has_key(record)):
             return msgspec.structs.replace(record, type="left_out", payload={"type": record.type})
         if record.type != "session":
             return record
         check_format(record.payload, self.session_id)
         payload = {**record.payload, "session_id": self.session_id, "importing": self.importing}
         return msgspec.structs.replace(record, payload=payload)
+
+    def _has_key(self, record: Record) -> bool:
+        """Whether the content of an artifact has a known key in it, which is found only when it is decoded."""
+        if not self._keys:
+            return False
+        try:
+            data = base64.b64decode(str(record.payload.get("data")), validate=True)
+        except ValueError:
+            return True
+        found = any(key.encode() in data for key in self._keys)
+        if found:
+            self._notes.append((f"record {record.seq}", "It is left out: it is an artifact with a known key.", False))
+        return found
 
 
 def _save_damaged_pieces(source: Path, pieces: Iterable[bytes]) -> str:

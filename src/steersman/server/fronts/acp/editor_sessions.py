@@ -161,10 +161,11 @@ def copy_session(store: Store, id: str) -> str:
     """Copy the current branch of a session into a new one, and return its id. It blocks, so call it in a thread."""
     with Session.open(store, id, write=False) as old:
         log = Log.from_entries(old.entries())
-        log.state.restore(old.log.state.changes)
-    title = next((one.title for one in store.list() if one.id == id), "")
-    with Session.create(store, new_id("session")) as new:
-        new.move_to(log)
-        if title:
-            new.set_title(title)
-        return new.id
+        log.take_kept(old.log)
+        title = next((one.title for one in store.list() if one.id == id), "")
+        # While the old one is open: the contents of its artifacts are read from there.
+        with Session.create(store, new_id("session")) as new:
+            new.move_to(log)
+            if title:
+                new.set_title(title)
+            return new.id

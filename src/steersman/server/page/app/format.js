@@ -15,6 +15,13 @@ export function formatCost(dollars) {
   return dollars < 0.01 ? `$${dollars.toPrecision(2)}` : `$${dollars.toFixed(dollars < 1 ? 3 : 2)}`;
 }
 
+/** Bytes as "340 B", "1.2 KB" or "3.4 MB". */
+export function formatBytes(count) {
+  if (count < 1_000) return `${count} B`;
+  if (count < 1_000_000) return `${(count / 1_000).toFixed(1)} KB`;
+  return `${(count / 1_000_000).toFixed(1)} MB`;
+}
+
 /** Seconds as "0.4 s", "12 s" or "3 min 5 s". */
 export function formatSeconds(seconds) {
   if (seconds < 0.095) return `${Math.max(Math.round(seconds * 1000), 0)} ms`;

@@ -19,6 +19,8 @@ export class Log {
     this.wasCut = false; // the server ended in the middle of a run
     this.heardKeys = new Set(); // keys of messages that are in the log
     this.config = null;
+    this.saves = 0; // of artifacts
+    this.moves = 0; // to another branch
     this.record = 0;
     this.news = []; // what a screen reader should say
     this.counter = 0;
@@ -250,6 +252,11 @@ export class Log {
 
   on_leaf(event) {
     this.tip = event.target;
+    this.moves++;
+  }
+
+  on_artifact() {
+    this.saves++;
   }
 
   // What happens beside the conversation

@@ -1,6 +1,7 @@
-// The panel at the side: context gauge, usage and cost, the timeline of a run, the tree of branches, settings.
+// The panel at the side: context gauge, usage and cost, the timeline of a run, the tree of branches, files, settings.
 
 import { formatCost, formatTokens } from "../app/format.js";
+import { ArtifactList } from "./artifacts.js";
 import { drawBranches } from "./branches.js";
 import { h, replace } from "./dom.js";
 import { drawTimeline } from "./timeline.js";
@@ -14,11 +15,13 @@ export class Inspector {
     this.node = page.querySelector("#inspector");
     for (const name of ["gauge", "usage", "timeline", "tree", "settings", "run-choice"])
       this[name] = page.querySelector(`#${name}`);
+    this.artifacts = new ArtifactList(page.querySelector("#artifacts"), report);
     this["run-choice"].addEventListener("change", (event) => this.choose(event.target.value));
   }
 
   setSession(session) {
     this.session = session;
+    this.artifacts.setSession(session);
     this.chosen = null;
     this.drawn = this.drawnGauge = this.drawnTree = this.drawnSettings = "";
   }
@@ -44,6 +47,7 @@ export class Inspector {
     this.updateGauge(session);
     this.updateTimeline(session.log.runs, session.log.running);
     this.updateTree(session);
+    this.artifacts.update();
     this.updateSettings(session.info ?? {});
   }
 
