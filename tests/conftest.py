@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
+from tests.rows import run_rows
 
 from steersman.loop.run import witness
 from steersman.testing import Witness, run_virtual
@@ -82,10 +83,12 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
-    """An `async def` test is run to its end on a loop of its own; one inside `@given` as well."""
+    """An `async def` test is run to its end on a loop of its own; one inside `@given`, and every row, as well."""
     run = _run_real if pyfuncitem.get_closest_marker("real_time") else run_virtual
     inner = getattr(pyfuncitem.obj, "hypothesis", None)
-    if inner is not None:
+    if hasattr(pyfuncitem.obj, "rows"):
+        pyfuncitem.obj = functools.partial(run_rows, pyfuncitem.obj, run)
+    elif inner is not None:
         if inspect.iscoroutinefunction(inner.inner_test):
             inner.inner_test = _driven(inner.inner_test, run)
     elif inspect.iscoroutinefunction(pyfuncitem.obj):

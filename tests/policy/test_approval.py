@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.policy.shell.bypasses import ALLOW, CORPUS, USABLE
 from tests.policy.shell.shells import SHELLS, Bench
 from tests.policy.toolbox import judge, says, tool_of
+from tests.rows import each_row
 
 from steersman.policy.approval import Approval, Approved, Judgement, Mode, fingerprint
 
@@ -26,19 +27,19 @@ def test_the_corpus_is_large_and_has_nothing_twice() -> None:
     assert not set(CORPUS) & set(USABLE)
 
 
-@pytest.mark.parametrize("command", CORPUS)
+@each_row("command", CORPUS)
 def test_no_command_gets_past_the_rules(command: str) -> None:
     """failures.md L4, L5: not one of them goes through unasked."""
     assert [says(policy, BASH, command=command) for policy in (USUAL, EDITS, PLAN)] == ["ask", "ask", "deny"]
 
 
-@pytest.mark.parametrize("command", USABLE)
+@each_row("command", USABLE)
 def test_ordinary_commands_go_through(command: str) -> None:
     assert judge(USUAL, "bash", command=command) == Judgement("allow")
     assert says(USUAL, "bash", command=command, timeout=5) == "allow"
 
 
-@pytest.mark.parametrize("command", USABLE)
+@each_row("command", USABLE)
 def test_an_ordinary_command_beside_another_does_not_take_it_along(command: str) -> None:
     """failures.md L4"""
     for form in ("{}; evil", "evil; {}", "{} && evil", "{} | evil", "evil || {}", "{}\nevil", "{} $(evil)", "{} > f"):
@@ -231,7 +232,7 @@ def test_different_calls_have_different_fingerprints(first: Any, second: Any) ->
     assert (fingerprint(*first) == fingerprint(*second)) == same
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second"),
     [
         ({"n": 1}, {"n": 1.0}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from tests.rows import each_row
 
 from steersman.policy.destructive import find_destructive_effects
 
@@ -10,7 +10,7 @@ FOLDERS, FILES = "deletes folders with everything in them", "deletes files"
 REMOTE, CHANGES = "replaces commits of the remote repository", "discards changes that are not committed"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "effects"),
     [
         ("rm -rf build", [FOLDERS]),
@@ -42,7 +42,7 @@ def test_what_a_command_destroys_is_named(command: str, effects: list[str]) -> N
     assert find_destructive_effects(command) == effects
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     ["ls -la", "git push", "git reset x", "git checkout main", "git commit -m 'rm -rf'", "cp -r a b", "grep -rf pat .",
      "npm run format", "make clean", "docker ps", "python m.py --rm", "git diff -- ."],

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman.policy.limits import ExecutionLimits, ExecutionTracker
 from steersman.types.usage import Usage
@@ -198,8 +199,8 @@ def test_overdue_never_tells_less_than_the_limit_when_the_timer_was_a_tick_early
     assert run.describe_deadline_stop() == "Max duration reached (600s/600s)"
 
 
-@pytest.mark.parametrize("name", ["max_turns", "max_total_tokens", "max_duration", "max_cost"])
-@pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), True, "5", [1]])
+@each_row("name", ["max_turns", "max_total_tokens", "max_duration", "max_cost"])
+@each_row("value", [-1, float("nan"), float("inf"), True, "5", [1]])
 def test_a_limit_that_is_no_limit_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"{name} is a .* got "):
         ExecutionLimits(**{name: value})

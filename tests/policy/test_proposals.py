@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.policy.shell.bypasses import CORPUS
 from tests.policy.toolbox import says, tool_of
+from tests.rows import each_row
 
 from steersman.policy.approval import Approval
 from steersman.policy.proposals import propose_exact_rules, propose_rules
@@ -18,7 +19,7 @@ def kinds(command: str, **rules: Any) -> tuple[str, ...]:
     return propose_rules(Approval(**rules), BASH, {"command": command})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "rules"),
     [
         ("pytest -q tests/x.py", ("bash(pytest:*)",)),
@@ -74,7 +75,7 @@ def test_what_a_rule_allows_already_is_not_proposed_again() -> None:
     assert kinds("ls -l && pytest", allow=["bash(ls:*)"]) == ("bash(pytest:*)",)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "rules"),
     [
         # A rule for the last part would run whatever is piped into it.

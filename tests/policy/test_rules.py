@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.policy.toolbox import judge, says, tool_of
+from tests.rows import each_row
 
 from steersman.policy.approval import Approval
 
@@ -55,7 +56,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("rule", BROKEN)
+@each_row("rule", BROKEN)
 def test_a_rule_that_cannot_be_meant_is_refused_with_what_is_wrong(rule: str) -> None:
     with pytest.raises(ValueError, match=rf"The rule .* in allow cannot be used: .*{BROKEN[rule]}"):
         Approval(allow=[rule])
@@ -81,7 +82,7 @@ RUNNERS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern", RUNNERS)
+@each_row("pattern", RUNNERS)
 def test_a_program_that_runs_others_is_never_allowed_by_prefix(pattern: str) -> None:
     """failures.md L5"""
     with pytest.raises(ValueError, match="in allow cannot be used"):
@@ -293,7 +294,7 @@ def test_the_default_of_the_schema_counts_as_the_path() -> None:
 # Addresses and other arguments
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "allowed"),
     [
         ("https://docs.example.com/a?b#c", True),
@@ -323,7 +324,7 @@ def test_an_address_is_allowed_by_its_host(url: Any, allowed: bool) -> None:
     assert says(policy, "fetch", url=url) == ("allow" if allowed else "ask")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "outcome"),
     [
         ("https://evil.example/", "deny"),
@@ -375,7 +376,7 @@ def test_other_tools_are_judged_by_an_argument() -> None:
 # What is around the words of a command
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "outcome"),
     [
         ("wc -l < a.txt", "allow"),
@@ -427,7 +428,7 @@ def test_a_rule_for_one_command_holds_for_what_is_around_its_words() -> None:
 # What forbids a command
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "rm x", "rm", "/bin/rm x", "./rm x", "RM x", "\\rm x", "r\\m x", "'rm' x", "r''m x", "\"rm\" x", "$(rm x)",
@@ -446,7 +447,7 @@ def test_a_forbidden_command_is_found_wherever_it_hides(command: str) -> None:
         assert (judged.says, judged.rule) == ("deny", rule)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "command", "outcome"),
     [
         ("git push:*", "git push origin main", "deny"),
@@ -549,7 +550,7 @@ def test_how_a_forbidden_command_is_matched(rule: str, command: str, outcome: st
     assert says(Approval("bypass", deny=[f"bash({rule})"]), "bash", command=command) == outcome
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "printf 'rm x' | bash", "echo rm x | sh", "vim -c '!rm x'", "vim -c ':!RM x'", "git -c alias.x='!rm x' x",
@@ -571,7 +572,7 @@ def test_a_forbidden_word_in_a_text_that_could_be_run_is_asked_about(command: st
     assert says(Approval("bypass", deny=["bash(nothing:*)"]), "bash", command=command) == "allow"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "echo rm", "git rm x", "git log --grep rm", "cat rm.txt", "ls alarm | sh", "sed -n 1,5p rm.txt", "make warm",
@@ -583,7 +584,7 @@ def test_a_forbidden_word_that_nothing_could_run_is_no_reason_to_ask(command: st
     assert says(Approval("bypass", deny=["bash(rm:*)"]), "bash", command=command) == "allow"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     [
         "sh -c 'r$()m x'", "bash -lc 'r$@m x'", "eval 'r${x}m x'", "echo 'r$@m x' | sh", "sudo dash -c 'r* x'",

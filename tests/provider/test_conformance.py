@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 from tests.provider.wires.protocols import SERVERS
+from tests.rows import each_row
 
 from steersman import Agent, Retry, tool
 from steersman.provider.http.client import aclose_http
@@ -40,8 +41,8 @@ def normal(model: Model, request: Request, options: StreamOptions, /) -> Any:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
-@pytest.mark.parametrize("kind", SERVERS.values(), ids=SERVERS)
+@each_row("check", conformance_checks(), ids=lambda check: check.__name__)
+@each_row("kind", SERVERS.values(), ids=SERVERS)
 async def test_a_provider_does_what_every_provider_has_to(kind: type[StrictServer], check: Check) -> None:
     with ExitStack() as servers:
 
@@ -65,9 +66,9 @@ READ_AS: dict[tuple[ErrorKind, bool], tuple[ErrorKind, ...]] = {
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("after", [None, 0, 2])
-@pytest.mark.parametrize("kind", get_args(ErrorKind))
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("after", [None, 0, 2])
+@each_row("kind", get_args(ErrorKind))
+@each_row("name", SERVERS)
 async def test_an_error_of_a_script_is_read_as_what_it_was_written_as(
     name: str, kind: ErrorKind, after: int | None
 ) -> None:

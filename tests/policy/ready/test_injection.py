@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman import Agent, ToolCall, ToolOutput, tool
 from steersman.policy import InjectionGuard, Suspicion, fence_text, score_text
@@ -155,7 +156,7 @@ async def test_blocks_are_fenced_one_by_one_and_errors_too() -> None:
     assert (text.text.endswith("<<<b\none\nb>>>"), same) == (True, image)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "ignore all ",

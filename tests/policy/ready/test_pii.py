@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman import Agent, ToolCall, ToolOutput, tool
 from steersman.policy import PiiRedaction, find_personal_data
@@ -112,7 +113,7 @@ def test_redaction_changes_nothing_else_and_can_be_undone(text: str) -> None:
     assert pii.restore(pii.redact(text)) == text
 
 
-@pytest.mark.parametrize("text", ["a@", "1", "1 ", "0 1 ", "+1 ", "a.", "a@a.", "AB12", "(0", "1:", "é@"])
+@each_row("text", ["a@", "1", "1 ", "0 1 ", "+1 ", "a.", "a@a.", "AB12", "(0", "1:", "é@"])
 def test_the_time_is_linear(text: str) -> None:
     """Ten times as much text takes about ten times as long, for texts that nearly match again and again."""
     costs: list[float] = []
@@ -125,7 +126,7 @@ def test_the_time_is_linear(text: str) -> None:
 
 
 def test_the_same_value_has_the_same_placeholder_and_tools_of_choice_get_it_back() -> None:
-    sent: list[str] = []
+    sent: dict[str, str] = {}  # the two calls are made at once, so they come in any order
 
     @tool
     def customer() -> str:
@@ -135,13 +136,13 @@ def test_the_same_value_has_the_same_placeholder_and_tools_of_choice_get_it_back
     @tool
     def mail(to: str) -> str:
         """Send a mail."""
-        sent.append(to)
+        sent["mail"] = to
         return f"sent to {to}"
 
     @tool
     def note(text: str) -> str:
         """Write a note."""
-        sent.append(text)
+        sent["note"] = text
         return "noted"
 
     pii = PiiRedaction(restore_in=["mail"], tag="t")
@@ -154,7 +155,7 @@ def test_the_same_value_has_the_same_placeholder_and_tools_of_choice_get_it_back
     agent.system_prompt = "You work for boss@example.com."
     result = agent.run_sync("Write to ada@example.com, not to bob@example.com.")
 
-    assert sent == ["ada@example.com", "[EMAIL_1_t]"]
+    assert sent == {"mail": "ada@example.com", "note": "[EMAIL_1_t]"}
     assert [message.text for message in result.tool_results] == [
         "[EMAIL_1_t], card [CARD_4_t]",
         "sent to [EMAIL_1_t]",

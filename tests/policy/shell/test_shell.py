@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.policy.shell.shells import PROGRAMS, SHELLS, Bench
+from tests.rows import each_row
 
 from steersman.policy.shell.syntax import ParsedCommand, Part, Word, list_possible_commands, parse_command
 
@@ -17,7 +18,7 @@ def words(*texts: str) -> Part:
     return Part(tuple(map(Word, texts)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "parts"),
     [
         ("ls", [words("ls")]),
@@ -61,7 +62,7 @@ def test_what_is_understood(command: str, parts: list[Part]) -> None:
     assert parse_command(command) == ParsedCommand(tuple(parts))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "problem"),
     [
         ("ls $x", "'$' is not understood here"),
@@ -197,7 +198,7 @@ def test_the_reader_never_breaks_and_never_gives_half_a_command(command: str) ->
     assert all(part.words and not part.words[0].quoted for part in reading.parts)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "found"),
     [
         ("ls $(rm -rf x)", ["rm", "-rf", "x"]),

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.policy.shell.attacks import ATTACKS
 from tests.policy.toolbox import judge, says
+from tests.rows import each_row
 
 from steersman.policy.approval import Approval
 from steersman.policy.rules import propose_command_rule
@@ -66,7 +67,7 @@ def explain(key: str, *arguments: str) -> str | None:
     return explain_unsafe_arguments([Word(word) for word in (*key.split(), *arguments)])
 
 
-@pytest.mark.parametrize("key", MANUALS)
+@each_row("key", MANUALS)
 def test_every_option_of_a_manual_is_classified(key: str) -> None:
     entry = read_entry(key)
     assert [name for name in MANUALS[key] if name not in entry.options] == []
@@ -78,7 +79,7 @@ def test_the_usual_programs_have_a_manual_and_the_tables_have_many_more() -> Non
     assert len({key.split()[0] for key in KEYS}) > 150
 
 
-@pytest.mark.parametrize("key", list_keys())
+@each_row("key", list_keys())
 def test_an_entry_is_consistent(key: str) -> None:
     entry = read_entry(key)
     assert not entry.check or entry.check in CHECKS
@@ -88,7 +89,7 @@ def test_an_entry_is_consistent(key: str) -> None:
     assert all(name.startswith("-") for name in entry.options)
 
 
-@pytest.mark.parametrize("key", KEYS)
+@each_row("key", KEYS)
 def test_what_runs_others_has_an_entry_only_for_a_harmless_form(key: str) -> None:
     """A rule for the program alone is refused."""
     program = key.split()[0]
@@ -97,7 +98,7 @@ def test_what_runs_others_has_an_entry_only_for_a_harmless_form(key: str) -> Non
     assert key not in RUNNERS
 
 
-@pytest.mark.parametrize(("rules", "command"), ATTACKS)
+@each_row(("rules", "command"), ATTACKS)
 def test_no_attack_gets_past_a_rule_for_the_program(rules: str, command: str) -> None:
     """An option or an operand that runs code or writes needs approval, whatever its spelling."""
     try:
@@ -170,7 +171,7 @@ def test_an_option_that_is_not_known_to_be_harmless_never_gets_through(drawn: tu
     assert explain(key, *arguments) is not None
 
 
-@pytest.mark.parametrize("key", STRICT)
+@each_row("key", STRICT)
 def test_the_options_that_need_approval_need_it_in_every_spelling(key: str) -> None:
     entry = read_entry(key)
     for name, option in entry.options.items():
@@ -206,14 +207,14 @@ def test_the_table_counts_for_any_name_of_a_program(program: str) -> None:
     assert says(policy, "bash", command=f"{program} -of f") == "ask"
 
 
-@pytest.mark.parametrize("program", ["exiftool", "hg log", "jj log", "dotnet test", "pandoc", "yq", "unzip", "7za l"])
+@each_row("program", ["exiftool", "hg log", "jj log", "dotnet test", "pandoc", "yq", "unzip", "7za l"])
 def test_a_rule_for_a_program_with_options_that_run_others_is_refused(program: str) -> None:
     """A program that left the tables is not taken for one that is unknown, whose arguments are hardly looked at."""
     with pytest.raises(ValueError, match="cannot be allowed by how it begins"):
         Approval(allow=[f"bash({program}:*)"])
 
 
-@pytest.mark.parametrize("word", ["@x", "+x", "../x", "/x", "a*", "a b", "x=y", "x:y", "--", "a|b", "$(x)", "~x", ""])
+@each_row("word", ["@x", "+x", "../x", "/x", "a*", "a b", "x=y", "x:y", "--", "a|b", "$(x)", "~x", ""])
 def test_programs_known_from_their_manual_take_plain_words_only(word: str) -> None:
     got_through = [key for key in EXACT if explain_unsafe_arguments(read_words(key, word)) is None]
     assert [key for key in got_through if word != "--" or not read_entry(key).after] == []
@@ -237,7 +238,7 @@ def test_the_tables_are_read_when_a_rule_needs_them() -> None:
     assert run.stdout == "[]\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("script", "harmless"),
     [
         ("1,20p", True), ("$p", True), ("5q", True), ("/a/,/b/p", True), ("1p;3p", True), ("/^#/d", True),
@@ -259,7 +260,7 @@ def test_which_sed_scripts_only_print(script: str, harmless: bool) -> None:
     assert (explain("sed", "-e", script, "f") is None) == harmless
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "rule"),
     [
         ("frobnicate --all x", "bash(frobnicate --all x)"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.provider.http.fast_path import ChunkDecoder
 
@@ -40,7 +40,7 @@ WHOLE = {
 }
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@each_row("name", WHOLE)
 async def test_a_body_is_the_same_however_it_is_cut(name: str) -> None:
     data, body = WHOLE[name]
     expected = (body, True, False, None)
@@ -50,7 +50,7 @@ async def test_a_body_is_the_same_however_it_is_cut(name: str) -> None:
         assert await put_together([data[:at], data[at:]]) == expected, at
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@each_row("name", WHOLE)
 async def test_a_body_that_is_cut_short_is_not_over(name: str) -> None:
     """Wherever it ends before its end, it has not ended."""
     data, body = WHOLE[name]
@@ -60,7 +60,7 @@ async def test_a_body_that_is_cut_short_is_not_over(name: str) -> None:
         assert body.startswith(begun)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@each_row("name", WHOLE)
 async def test_what_follows_a_body_is_noticed_and_not_read(name: str) -> None:
     data, body = WHOLE[name]
     assert await put_together([data + b"H"]) == (body, True, True, None)
@@ -68,7 +68,7 @@ async def test_what_follows_a_body_is_noticed_and_not_read(name: str) -> None:
     assert await put_together([data + data]) == (body, True, True, None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "why"),
     [
         (b"5\r\nabcdefg\r\n", "Expected LF after chunk data"),

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 from tests.provider.wires.kit import ASKED, PlainServer, PlainWire, stream
+from tests.rows import each_row
 from tests.timing import ample
 
 from steersman.provider.http.client import aclose_http, http_stream
@@ -155,7 +156,7 @@ async def test_what_follows_the_terminal_event_does_not_matter() -> None:
     assert said(await answered(HELLO + b"data: garbage\n\n")) == "hello"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "kind"),
     [
         (Reply(200, {"error": "slow down"}), "overloaded"),
@@ -267,8 +268,8 @@ async def test_pings_keep_a_stream_alive_unless_content_is_asked_for() -> None:
     assert "nothing but pings for 0.1 s (content_idle_timeout" in info.message
 
 
-@pytest.mark.parametrize("name", ["idle_timeout", "first_byte_timeout", "max_response_bytes"])
-@pytest.mark.parametrize("value", [0, -1, "5", True, float("nan")])
+@each_row("name", ["idle_timeout", "first_byte_timeout", "max_response_bytes"])
+@each_row("value", [0, -1, "5", True, float("nan")])
 async def test_a_bound_that_is_none_is_refused(name: str, value: Any) -> None:
     info = failed(await answered("hi", settings={name: value}))
     assert f"The setting {name} must be a number above 0, or None for no limit; got {value!r}." in info.message
@@ -325,13 +326,13 @@ async def test_headers_beside_an_error_are_read() -> None:
     assert failed(await answered(Reply(500, {"error": "x"}, {"x-should-retry": "false"}))).should_retry is False
 
 
-@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+@each_row("status", [408, 409, 429, 500, 502, 503, 504, 529])
 async def test_statuses_that_pass_are_retried(status: int) -> None:
     """failures.md E2."""
     assert failed(await answered(Reply(status, {"error": "x"}))).should_retry
 
 
-@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 405, 413, 422])
+@each_row("status", [400, 401, 402, 403, 404, 405, 413, 422])
 async def test_statuses_that_stay_are_not_retried(status: int) -> None:
     """failures.md E2, E5: one request."""
     async with PlainServer(Reply(status, {"error": "x"}), repeat_last=True) as server:

@@ -27,6 +27,7 @@ from tests.provider.http.differential import (
     is_same,
 )
 from tests.provider.http.responses import cut_at, make_response, split_response
+from tests.rows import each_row
 
 from steersman.provider.http.client import aclose_http
 from steersman.provider.http.pool import open_pool
@@ -47,7 +48,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 BODY = b"\r\n5\r\nhello\r\n0\r\n\r\n"
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@each_row("group", range(GROUPS))
 async def test_the_fast_path_accepts_what_aiohttp_accepts(group: int) -> None:
     assert await find_differences(COUNT // GROUPS, f"{SEED} {group}") == []
 
@@ -86,7 +87,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@each_row("case", REFUSED)
 async def test_what_aiohttp_refuses_is_refused(case: str) -> None:
     async with MemoryConnector() as connector:
         bench = Bench(connector)
@@ -108,7 +109,7 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("case", ACCEPTED)
+@each_row("case", ACCEPTED)
 async def test_what_aiohttp_accepts_is_accepted_at_every_cut(case: str) -> None:
     wire = ACCEPTED[case]
     places = range(1, len(wire)) if len(wire) < 1000 else [*range(1, 140), 9000, *range(len(wire) - 30, len(wire))]

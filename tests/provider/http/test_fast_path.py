@@ -19,6 +19,7 @@ import pytest
 from aiohttp import ClientRequest, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from tests.provider.wires.kit import ASKED, PlainWire, stream
+from tests.rows import each_row
 
 from steersman.provider.http.client import Exchange, aclose_http
 from steersman.provider.http.pool import supports_fast_path
@@ -166,7 +167,7 @@ ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@each_row("name", ANSWERS)
 async def test_every_form_of_an_answer_is_read_and_its_connection_used_again(name: str) -> None:
     data = ANSWERS[name]
     async with serving(every(data)) as served:
@@ -174,7 +175,7 @@ async def test_every_form_of_an_answer_is_read_and_its_connection_used_again(nam
     assert served.connections == 1
 
 
-@pytest.mark.parametrize("name", ANSWERS)
+@each_row("name", ANSWERS)
 async def test_every_form_of_an_answer_is_read_byte_by_byte(name: str) -> None:
     data = ANSWERS[name]
     async with serving(every(*[data[at : at + 1] for at in range(len(data))])) as served:
@@ -202,7 +203,7 @@ async def test_an_answer_that_ends_its_connection_is_read(data: bytes) -> None:
     assert served.connections == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     "head",
     [
         USUAL.replace(CHUNKED, CHUNKED * 2),
@@ -469,8 +470,8 @@ class Turns:
 PACKED = b"Content-Encoding: gzip\r\nConnection: close\r\n"
 
 
-@pytest.mark.parametrize("head", [CHUNKED, b"Connection: close\r\n", PACKED], ids=["chunks", "to the end", "packed"])
-@pytest.mark.parametrize("filler", [b"id: 1\n\n", b":\n\n", b"\n", b'data: {"t":"x"}\n\n'])
+@each_row("head", [CHUNKED, b"Connection: close\r\n", PACKED], ids=["chunks", "to the end", "packed"])
+@each_row("filler", [b"id: 1\n\n", b":\n\n", b"\n", b'data: {"t":"x"}\n\n'])
 async def test_the_event_loop_has_a_turn_after_each_piece_of_an_answer(head: bytes, filler: bytes) -> None:
     """However much has come at once, and whatever it is: many thousand events take a while."""
     body = filler * (3_000_000 // len(filler)) + HELLO
@@ -535,8 +536,8 @@ async def test_lines_without_an_end_are_an_error_long_before_the_answer_is_too_l
         assert (info.kind, "an event of more than 100,000 lines" in info.message) == ("protocol", True)
 
 
-@pytest.mark.parametrize("bound", ["idle_timeout", "content_idle_timeout", "total_timeout"])
-@pytest.mark.parametrize(
+@each_row("bound", ["idle_timeout", "content_idle_timeout", "total_timeout"])
+@each_row(
     "head",
     [
         b"HTTP/1.1 200 OK\r\n" + KIND + CHUNKED,

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import MODELS, Text, spoken
+from tests.rows import each_row
 
 from steersman.provider.http.client import aclose_http
 from steersman.provider.models.registry import find_stream_fn
@@ -96,9 +97,9 @@ async def ask(model: Model, prompt: str) -> Any:
     return events[-1]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("prompt", [SHORT, LONG], ids=["short", "long"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("whole", [True, False])
+@each_row("prompt", [SHORT, LONG], ids=["short", "long"])
+@each_row("name", SERVERS)
 async def test_a_connection_that_was_closed_during_a_pause_is_not_asked(name: str, prompt: str, whole: bool) -> None:
     """failures.md E14: the request goes out once, on a connection that works; nothing is asked twice for it."""
     with parting(name, whole=whole) as server:

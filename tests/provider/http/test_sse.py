@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from tests.rows import each_row
 
 from steersman.provider.http.sse import MAX_EVENT_LINES, MAX_PIECE, Event, SseDecoder
 from steersman.types.errors import ProtocolError
@@ -144,8 +145,8 @@ def in_pieces(body: bytes, size: int) -> list[bytes]:
     return [body[start : start + size] for start in range(0, len(body), size)]
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("case", CASES)
+@each_row("end", ENDS)
+@each_row("case", CASES)
 def test_a_stream_means_what_the_standard_says(case: str, end: str) -> None:
     """failures.md B2, B3, B6, B22: whole, in bytes, in threes, at every cut, and the reference reader agrees."""
     body, events = CASES[case]
@@ -203,7 +204,7 @@ def test_letters_cut_between_chunks_stay_whole() -> None:
             assert decoded(text[:a], text[a:b], text[b:]) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "left"),
     [
         (b"data: a\n\ndata: b\n", [("", "b")]),
@@ -258,8 +259,8 @@ def test_comments_are_no_part_of_an_event_and_may_go_on_for_ever(size: int) -> N
     assert events == [("", "a\nb")]
 
 
-@pytest.mark.parametrize("line", [b"id: 1", b"data:", b"data: x", b"retry: 5", b"event: a", b"z"])
-@pytest.mark.parametrize("size", [64, MAX_PIECE, 10**9])
+@each_row("line", [b"id: 1", b"data:", b"data: x", b"retry: 5", b"event: a", b"z"])
+@each_row("size", [64, MAX_PIECE, 10**9])
 def test_an_event_of_more_lines_than_allowed_is_an_error_however_it_comes(line: bytes, size: int) -> None:
     """Each line takes time, so there is a limit to them, which 37 MB of lines without a blank one between exceed."""
     fits = (line + b"\n") * MAX_EVENT_LINES + b"\n"
@@ -291,7 +292,7 @@ def test_comments_behind_a_long_event_do_not_copy_it_again_and_again() -> None:
     assert [len(data) for _, data in decoder.feed(b":\n\n")] == [9_900]
 
 
-@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_row("path", FIXTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_recorded_stream_reads_the_same_however_it_is_cut(path: Path) -> None:
     """failures.md B1: all two-way cuts, one byte at a time, and with other line ends."""
     body = path.read_bytes()

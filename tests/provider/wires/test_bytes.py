@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.provider.wires.protocols import SERVERS, WORDS, played
+from tests.rows import each_row
 
 from steersman import Agent, Retry, RunResult
 from steersman.testing.servers import Delivery, StrictServer
@@ -56,9 +57,9 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("chunk", [None, 1])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", SENT_AS_LINES)
+@each_row("chunk", [None, 1])
+@each_row("form", FORMS)
+@each_row("name", SENT_AS_LINES)
 async def test_an_answer_is_the_same_in_whatever_form_its_bytes_come(name: str, form: str, chunk: int | None) -> None:
     """failures.md B1, B2, B3, B6, B9, B21."""
     stream = FORMS[form](plain(name))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from tests.provider.wires.protocols import READINGS
 from tests.provider.wires.speech import Call, ids_in, items_in, spoken
+from tests.rows import each_row
 
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.messages import AssistantMessage, ToolResultMessage
@@ -39,8 +39,8 @@ def asked_again(name: str, id: str, model: Model, maker: str) -> tuple[str, str]
     raise AssertionError("Expected a result in the request.")
 
 
-@pytest.mark.parametrize("id", MADE)
-@pytest.mark.parametrize("name", NAMES)
+@each_row("id", MADE)
+@each_row("name", NAMES)
 def test_an_id_goes_back_unchanged_to_the_server_that_made_it(name: str, id: str) -> None:
     """failures.md A9: Kimi K2 finds its calls by them."""
     model = Model(READINGS[name].model.provider, "m", base_url=ELSEWHERE)
@@ -64,9 +64,9 @@ STRICT = {
 }
 
 
-@pytest.mark.parametrize("maker", ["its own", "another"])
-@pytest.mark.parametrize("id", MADE)
-@pytest.mark.parametrize("case", STRICT)
+@each_row("maker", ["its own", "another"])
+@each_row("id", MADE)
+@each_row("case", STRICT)
 def test_a_server_that_refuses_an_id_gets_another_one(case: str, id: str, maker: str) -> None:
     """wire.md 3.1, 3.2: at most 64 characters for Anthropic, nine letters and digits for Mistral."""
     name, model, legal = STRICT[case]
@@ -76,8 +76,8 @@ def test_a_server_that_refuses_an_id_gets_another_one(case: str, id: str, maker:
     assert (call == id) is (legal.fullmatch(id) is not None)
 
 
-@pytest.mark.parametrize("id", MADE)
-@pytest.mark.parametrize("name", ["anthropic", "openai", "responses"])
+@each_row("id", MADE)
+@each_row("name", ["anthropic", "openai", "responses"])
 def test_an_id_of_another_server_is_made_legal(name: str, id: str) -> None:
     """Whatever the server takes of its own ids."""
     model = Model(READINGS[name].model.provider, "m", base_url=ELSEWHERE)
@@ -86,8 +86,8 @@ def test_an_id_of_another_server_is_made_legal(name: str, id: str) -> None:
     assert LEGAL.fullmatch(call)
 
 
-@pytest.mark.parametrize("maker", ["its own", "another"])
-@pytest.mark.parametrize("name", NAMES)
+@each_row("maker", ["its own", "another"])
+@each_row("name", NAMES)
 def test_a_legal_id_stays_as_it_is(name: str, maker: str) -> None:
     model = READINGS[name].model
     assert asked_again(name, "call_1", model, model.provider if maker == "its own" else "vllm") == ("call_1", "call_1")

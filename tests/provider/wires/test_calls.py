@@ -14,6 +14,7 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import READINGS, SERVERS
 from tests.provider.wires.speech import Call, Text, spoken
+from tests.rows import each_row
 
 from steersman.tools.tool import Tool
 from steersman.types.content import ToolCall
@@ -30,8 +31,8 @@ def read(name: str, *blocks: Any, end: str = "calls", **more: Any) -> AssistantM
     return READINGS[name].message_of(spoken(name, *blocks, end=end), **more)
 
 
-@pytest.mark.parametrize("raw", ["", "  ", "  \n", "null", "{}", " { } "])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("raw", ["", "  ", "  \n", "null", "{}", " { } "])
+@each_row("name", SERVERS)
 def test_no_arguments_are_none_in_every_form(name: str, raw: str) -> None:
     """failures.md C6."""
     message = read(name, Call(raw))
@@ -79,7 +80,7 @@ ODD: dict[str, tuple[bytes, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("form", ODD)
+@each_row("form", ODD)
 def test_arguments_may_be_missing_or_come_as_an_object_at_once(form: str) -> None:
     """failures.md C6, C17."""
     stream, arguments = ODD[form]
@@ -87,8 +88,8 @@ def test_arguments_may_be_missing_or_come_as_an_object_at_once(form: str) -> Non
     assert (message.content, message.stop_reason) == ([ToolCall("c1", "act", arguments)], "tool_use")
 
 
-@pytest.mark.parametrize("raw", ["[]", '"x"', "1", "true", "[1, 2]", '"{}"', '"{\\"q\\": 1}"'])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("raw", ["[]", '"x"', "1", "true", "[1, 2]", '"{}"', '"{\\"q\\": 1}"'])
+@each_row("name", SERVERS)
 def test_arguments_that_are_no_object_are_kept_as_written_and_are_not_cut(name: str, raw: str) -> None:
     """failures.md C7."""
     message = read(name, Call(raw))
@@ -100,9 +101,9 @@ LARGE = f'{{"q": {"9" * 5_000}}}'
 UNREADABLE = ['{"q": ', '{"q": 1', "{'q': 1}", '{"q": NaN}', "{" * 5_000, '{"q":' * 5_000, "<q>1</q>"]
 
 
-@pytest.mark.parametrize("end", ["calls", "stop", "length"])
-@pytest.mark.parametrize("raw", [*UNREADABLE, LARGE, '{"q": "\\ud83d"}'], ids=lambda raw: raw[:12])
-@pytest.mark.parametrize("name", WRITTEN)
+@each_row("end", ["calls", "stop", "length"])
+@each_row("raw", [*UNREADABLE, LARGE, '{"q": "\\ud83d"}'], ids=lambda raw: raw[:12])
+@each_row("name", WRITTEN)
 def test_arguments_that_cannot_be_read_are_kept_as_written_and_treated_as_cut(name: str, raw: str, end: str) -> None:
     """failures.md C9, C12; loop.md D8."""
     message = read(name, Call(raw), end=end)
@@ -118,8 +119,8 @@ def test_what_is_no_json_in_geminis_arguments_is_no_chunk(raw: str) -> None:
     assert len(caught.value.info.message) < 1_000
 
 
-@pytest.mark.parametrize("raw", [LARGE, '{"q": "\\ud83d"}'], ids=["large", "half"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("raw", [LARGE, '{"q": "\\ud83d"}'], ids=["large", "half"])
+@each_row("name", SERVERS)
 def test_what_cannot_be_read_spoils_only_its_call(name: str, raw: str) -> None:
     """failures.md C12."""
     message = read(name, Call(raw), Call("{}", id="c2"))
@@ -256,7 +257,7 @@ RECORDED: list[tuple[str, str, str, list[tuple[str, Any]], tuple[str, str], tupl
 ]
 
 
-@pytest.mark.parametrize(("name", "server", "file", "calls", "reasons", "usage"), RECORDED)
+@each_row(("name", "server", "file", "calls", "reasons", "usage"), RECORDED)
 def test_a_recorded_call_is_read_as_it_was_written(
     name: str,
     server: str,

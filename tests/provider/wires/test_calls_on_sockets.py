@@ -15,6 +15,7 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import HIGH, Call, Talk, Text, calls_in, results_in, spoken, talk
+from tests.rows import each_row
 
 pytestmark = pytest.mark.real_time
 
@@ -82,7 +83,7 @@ ABSENT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "stream"), ABSENT)
+@each_row(("name", "stream"), ABSENT)
 async def test_no_arguments_are_an_empty_object_in_whatever_form(name: str, stream: bytes) -> None:
     """failures.md C6."""
     got = finished(await talk(name, stream))
@@ -99,9 +100,9 @@ async def test_no_arguments_are_held_against_the_schema(name: str) -> None:
     assert results_in(name, got.server.requests[1]) == [text]
 
 
-@pytest.mark.parametrize("end", ["calls", "stop", "length"])
-@pytest.mark.parametrize("raw", ["[]", '"x"', "1", "false", '"{\\"path\\": \\"a\\"}"'])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("end", ["calls", "stop", "length"])
+@each_row("raw", ["[]", '"x"', "1", "false", '"{\\"path\\": \\"a\\"}"'])
+@each_row("name", SERVERS)
 async def test_arguments_that_are_no_object_are_an_error_and_go_back_as_an_object(
     name: str, raw: str, end: str
 ) -> None:
@@ -121,9 +122,9 @@ async def test_beside_arguments_that_are_no_object_a_whole_call_is_run_under_eve
     assert (got.ran, [is_error for *_, is_error in got.told]) == ([{"path": "b"}], [True, False])
 
 
-@pytest.mark.parametrize("raw", ["null", "{}"])
-@pytest.mark.parametrize("end", ["calls", "stop", "length"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("raw", ["null", "{}"])
+@each_row("end", ["calls", "stop", "length"])
+@each_row("name", SERVERS)
 async def test_no_arguments_that_are_written_out_are_whole_however_the_answer_ends(
     name: str, end: str, raw: str
 ) -> None:
@@ -152,9 +153,9 @@ async def test_a_text_is_read_as_json_only_where_the_schema_wants_no_text(name: 
     assert calls_in(name, got.server.requests[1]) == [("act", sent)]
 
 
-@pytest.mark.parametrize("end", ["length", "calls", "stop"])
-@pytest.mark.parametrize("raw", ['{"path":"a"', '{"path": "a", "text": "# Ti', "{"])
-@pytest.mark.parametrize("name", WRITTEN)
+@each_row("end", ["length", "calls", "stop"])
+@each_row("raw", ['{"path":"a"', '{"path": "a", "text": "# Ti', "{"])
+@each_row("name", WRITTEN)
 async def test_a_call_that_breaks_off_is_not_run_whatever_the_server_calls_it(name: str, raw: str, end: str) -> None:
     """failures.md C9. Gemini sends arguments whole or not at all."""
     got = finished(await talk(name, spoken(name, Call('{"path":"b"}', id="c0"), Call(raw), end=end), schema=PATH))
@@ -162,16 +163,16 @@ async def test_a_call_that_breaks_off_is_not_run_whatever_the_server_calls_it(na
     assert calls_in(name, got.server.requests[1]) == [("act", {"path": "b"}), ("act", {"_raw": raw})]
 
 
-@pytest.mark.parametrize("raw", ["", '{"path":"a"}'])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("raw", ["", '{"path":"a"}'])
+@each_row("name", SERVERS)
 async def test_a_call_of_a_cut_answer_that_looks_whole_can_be_refused(name: str, raw: str) -> None:
     """failures.md C9: valid but short."""
     got = finished(await talk(name, spoken(name, Call(raw), end="length"), schema=PATH, length_policy="fail_all"))
     assert (got.ran, got.told) == ([], [("act", INCOMPLETE, True)])
 
 
-@pytest.mark.parametrize("end", ["stop", "calls"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("end", ["stop", "calls"])
+@each_row("name", SERVERS)
 async def test_calls_are_run_though_the_server_says_it_just_stopped(name: str, end: str) -> None:
     """failures.md C11. The Responses API and Gemini have one word for both."""
     got = finished(await talk(name, spoken(name, Text("Now."), Call('{"path":"a"}'), end=end)))
@@ -202,8 +203,8 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("form", HOSTILE)
-@pytest.mark.parametrize("name", WRITTEN)
+@each_row("form", HOSTILE)
+@each_row("name", WRITTEN)
 async def test_hostile_arguments_spoil_their_call_alone(name: str, form: str) -> None:
     """failures.md C12: an error that the model reads, and the call beside it is run."""
     stream = spoken(name, Call(HOSTILE[form]), Call('{"path":"b"}', id="c2"))
@@ -220,7 +221,7 @@ async def test_hostile_values_in_geminis_arguments_spoil_their_call_alone(form: 
     assert (got.ran, got.told) == ([{"path": "b"}], [("act", INCOMPLETE, True), ("act", "acted", False)])
 
 
-@pytest.mark.parametrize("form", ["NaN", "Infinity", "-Infinity", "deep", "two", "NUL", "quotes", "markup"])
+@each_row("form", ["NaN", "Infinity", "-Infinity", "deep", "two", "NUL", "quotes", "markup"])
 async def test_what_is_no_json_in_geminis_arguments_is_no_chunk(form: str) -> None:
     """failures.md C12: told as the server's fault; nothing runs, and the next prompt is taken."""
     got = await talk("google", spoken("google", Text("Now."), Call(HOSTILE[form])))

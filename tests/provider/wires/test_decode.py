@@ -18,6 +18,7 @@ from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import READINGS
 from tests.provider.wires.reading import REQUEST, chunks
 from tests.provider.wires.speech import HIGH, LOW, Text, Thought, spoken
+from tests.rows import each_row
 
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.streaming.partial import build_content
@@ -142,8 +143,8 @@ def test_an_answer_with_everything_in_it_is_read_whole(name: str) -> None:
     assert READINGS[name].message_of(RICH[name]) == rich_message(name)
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("name", RICH)
+@each_row("end", [b"\n", b"\r\n", b"\r"])
+@each_row("name", RICH)
 def test_an_answer_is_read_the_same_however_it_is_cut_and_whatever_ends_its_lines(name: str, end: bytes) -> None:
     """failures.md B1, B2."""
     read, whole = READINGS[name].read, READINGS[name].read(RICH[name])
@@ -175,8 +176,8 @@ FORMS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", RICH)
+@each_row("form", FORMS)
+@each_row("name", RICH)
 def test_an_answer_is_read_in_every_form_of_its_events(name: str, form: str) -> None:
     """failures.md B6, B21."""
     assert READINGS[name].message_of(FORMS[form](RICH[name])) == rich_message(name)
@@ -235,7 +236,7 @@ ASIDE: dict[str, list[bytes]] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "noise"),
     [(name, noise) for name in RICH for noise in NOISE + ASIDE[name]],
     ids=lambda value: value[:60].decode() if isinstance(value, bytes) else value,
@@ -311,7 +312,7 @@ def test_a_recorded_answer_is_read_whole(name: str, file: str, text: str, raw: s
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pieces", "deltas"),
     [
         ((f"a{HIGH}", f"{LOW}b"), ["a", "🙂b"]),
@@ -320,7 +321,7 @@ def test_a_recorded_answer_is_read_whole(name: str, file: str, text: str, raw: s
         (("a\u2028b\u0085c\x0bd\x0ce\x1cf",), ["a\u2028b\u0085c\x0bd\x0ce\x1cf"]),
     ],
 )
-@pytest.mark.parametrize("name", RICH)
+@each_row("name", RICH)
 def test_a_character_split_between_two_deltas_is_joined_and_a_separator_cuts_nothing(
     name: str, pieces: tuple[str, ...], deltas: list[str]
 ) -> None:
@@ -330,10 +331,10 @@ def test_a_character_split_between_two_deltas_is_joined_and_a_separator_cuts_not
     assert message.content == [TextContent("".join(deltas))]
 
 
-@pytest.mark.parametrize("half", [HIGH, LOW])
-@pytest.mark.parametrize("after", ["", "ok"])
-@pytest.mark.parametrize("kind", ["text", "thinking"])
-@pytest.mark.parametrize("name", RICH)
+@each_row("half", [HIGH, LOW])
+@each_row("after", ["", "ok"])
+@each_row("kind", ["text", "thinking"])
+@each_row("name", RICH)
 def test_a_lone_half_of_a_character_is_replaced(name: str, kind: str, after: str, half: str) -> None:
     """failures.md C18: and the message can be written down."""
     blocks = (Text(f"Hi {half}", after),) if kind == "text" else (Thought(f"Hi {half}{after}"), Text("!"))
@@ -371,7 +372,7 @@ NAMED = {"anthropic": b"content_block_delta", "responses": b"response.output_tex
 ANYWHERE = [b"{oops", b"{", b"<html>", b"not json", DEEP]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "garbage"),
     [(name, garbage) for name in RICH for garbage in ANYWHERE + GARBAGE[name][1]],
     ids=lambda value: value[:40].decode() if isinstance(value, bytes) else value,

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from tests.provider.wires.protocols import READINGS, SERVERS, played
 from tests.provider.wires.reading import Reading, chunks
+from tests.rows import each_row
 
 from steersman import Agent, Retry, RunResult
 from steersman.provider.http.client import aclose_http
@@ -70,7 +71,7 @@ def kind_of(result: RunResult) -> str | None:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(("own", "other"), PAIRS)
+@each_row(("own", "other"), PAIRS)
 async def test_a_strict_server_of_another_protocol_is_recognised_by_its_error(own: Spoken, other: Spoken) -> None:
     async with other.server("Never.", key=None) as server:
         result = await asked(own, server)
@@ -80,8 +81,8 @@ async def test_a_strict_server_of_another_protocol_is_recognised_by_its_error(ow
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("chunk", [None, 1])
-@pytest.mark.parametrize(("own", "other"), PAIRS)
+@each_row("chunk", [None, 1])
+@each_row(("own", "other"), PAIRS)
 async def test_a_stream_of_another_protocol_is_recognised_and_not_asked_for_again(
     own: Spoken, other: Spoken, chunk: int | None
 ) -> None:
@@ -93,7 +94,7 @@ async def test_a_stream_of_another_protocol_is_recognised_and_not_asked_for_agai
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(("own", "other"), PAIRS)
+@each_row(("own", "other"), PAIRS)
 async def test_a_whole_answer_of_another_protocol_is_recognised(own: Spoken, other: Spoken) -> None:
     wholes: dict[str, Any] = {
         "anthropic": {"id": "msg_1", "type": "message", "role": "assistant", "content": []},
@@ -130,8 +131,8 @@ PLAIN: dict[str, tuple[Any, str, int]] = {
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize("case", PLAIN)
-@pytest.mark.parametrize("own", EACH)
+@each_row("case", PLAIN)
+@each_row("own", EACH)
 async def test_a_server_of_no_protocol_is_named_with_what_to_check(own: Spoken, case: str) -> None:
     said, kind, times = PLAIN[case]
     async with own.server(said, repeat_last=True, key=None) as server:
@@ -157,7 +158,7 @@ def test_an_answer_that_was_cut_before_it_said_anything_may_be_asked_for_again(o
     assert "The server sent something that is not" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("own", "other"), PAIRS)
+@each_row(("own", "other"), PAIRS)
 def test_an_answer_that_began_is_not_taken_for_another_because_of_what_stands_beside_it(
     own: Spoken, other: Spoken
 ) -> None:
@@ -168,7 +169,7 @@ def test_an_answer_that_began_is_not_taken_for_another_because_of_what_stands_be
         own.reading.read(other.stream[: other.stream.index(b"data:", 200)] + begun)
 
 
-@pytest.mark.parametrize(("own", "other"), PAIRS)
+@each_row(("own", "other"), PAIRS)
 def test_a_stream_of_another_protocol_is_no_answer_however_it_is_cut(own: Spoken, other: Spoken) -> None:
     for pieces in ([other.stream], chunks(other.stream, 1), [PING, other.stream]):
         with pytest.raises(ProtocolError, match=f"It looks like {other.name}"):
@@ -191,7 +192,7 @@ ERRORS: list[tuple[Any, tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "spoken"), ERRORS)
+@each_row(("value", "spoken"), ERRORS)
 def test_only_the_protocols_that_may_have_sent_it_are_named(value: Any, spoken: tuple[str, ...]) -> None:
     assert detect_protocols(msgspec.json.encode(value)) == spoken
 

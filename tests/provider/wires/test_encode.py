@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.provider.wires.protocols import READINGS, SERVERS
 from tests.provider.wires.speech import calls_in, results_in
+from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.context.repair import Repairer, repair
@@ -148,8 +149,8 @@ def test_half_a_character_is_replaced_wherever_it_is(name: str) -> None:
     assert results_in(name, msgspec.json.decode(body)) == ["a\ufffd"]
 
 
-@pytest.mark.parametrize("id", ["c1", "call-1", "call_" + "x" * 90, "call|x:1", "gemini.call:1/", "ü", "a b"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("id", ["c1", "call-1", "call_" + "x" * 90, "call|x:1", "gemini.call:1/", "ü", "a b"])
+@each_row("name", SERVERS)
 def test_an_id_of_another_provider_is_the_same_in_the_call_and_its_result(name: str, id: str) -> None:
     """failures.md A9."""
     body = msgspec.json.decode(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.protocols import READINGS, SERVERS
+from tests.rows import each_row
 
 from steersman import Agent, AssistantMessage, Retry, get_model
 from steersman.testing.servers.exchange import sse
@@ -124,15 +125,15 @@ def counted(name: str, one: object, details: object = None) -> bytes:
             )
 
 
-@pytest.mark.parametrize("one", [12.0, "12", 1.5, -5, None, [], "x", True, 10**30])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("one", [12.0, "12", 1.5, -5, None, [], "x", True, 10**30])
+@each_row("name", SERVERS)
 def test_an_answer_is_not_lost_over_its_bill(name: str, one: object) -> None:
     message = READINGS[name].message_of(counted(name, one))
     assert (message.text, message.stop_reason) == ("Fine.", "stop")
 
 
-@pytest.mark.parametrize("details", [[], "x", {}, None])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("details", [[], "x", {}, None])
+@each_row("name", SERVERS)
 def test_what_is_known_of_a_bill_is_kept(name: str, details: object) -> None:
     """Gateways in PHP write an empty list for an empty object."""
     usage = READINGS[name].message_of(counted(name, 12, details)).usage

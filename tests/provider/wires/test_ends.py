@@ -12,6 +12,7 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import READINGS, SERVERS
 from tests.provider.wires.speech import ENDS, Call, Text, Thought, spoken
+from tests.rows import each_row
 
 from steersman.testing.servers.exchange import sse
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProviderError, RateLimitError
@@ -86,7 +87,7 @@ REASONS: dict[str, list[tuple[str, str, ErrorKind | None]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "word", "reason", "kind"), rows(REASONS))
+@each_row(("name", "word", "reason", "kind"), rows(REASONS))
 def test_a_stop_reason_has_its_meaning_and_is_kept(name: str, word: str, reason: str, kind: ErrorKind | None) -> None:
     """failures.md D1, D4."""
     message = READINGS[name].message_of(spoken(name, Text("Part", "ly"), reason=word))
@@ -107,8 +108,8 @@ NO_SUCCESS = {
 UNKNOWN = ("eos", "model_length", "error", "max_messages", "steered", "new_reason", 7, True, None)
 
 
-@pytest.mark.parametrize("word", UNKNOWN, ids=repr)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("word", UNKNOWN, ids=repr)
+@each_row("name", SERVERS)
 def test_a_reason_that_is_not_known_is_never_a_stop(name: str, word: Any) -> None:
     """failures.md D2: it is named and kept, and so are the words."""
     stream = spoken(name, Text("Part", "ly"), reason=word)
@@ -142,7 +143,7 @@ WITH_CALLS: dict[str, list[tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "word", "reason"), rows(WITH_CALLS))
+@each_row(("name", "word", "reason"), rows(WITH_CALLS))
 def test_calls_decide_what_a_stop_means_and_nothing_else(name: str, word: str, reason: str) -> None:
     """failures.md C11, D1: a refusal with a call in it stays a refusal."""
     message = READINGS[name].message_of(spoken(name, Call("{}"), reason=word))
@@ -159,8 +160,8 @@ WITHHELD = {
 }
 
 
-@pytest.mark.parametrize("before", BEFORE)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("before", BEFORE)
+@each_row("name", SERVERS)
 def test_a_withheld_answer_is_a_refusal_wherever_it_stops(name: str, before: str) -> None:
     """failures.md D1."""
     message = READINGS[name].message_of(spoken(name, *BEFORE[before], end="refusal"))
@@ -217,7 +218,7 @@ REFUSALS: dict[str, list[tuple[str, str, bytes]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "told", "text", "stream"), rows(REFUSALS))
+@each_row(("name", "told", "text", "stream"), rows(REFUSALS))
 def test_a_refusal_in_the_servers_own_form_says_why(name: str, told: str, text: str, stream: bytes) -> None:
     """failures.md D1: also where the server calls it a success."""
     message = READINGS[name].message_of(stream)
@@ -266,7 +267,7 @@ UNENDED: dict[str, list[tuple[bytes]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "stream"), rows(UNENDED, 0))
+@each_row(("name", "stream"), rows(UNENDED, 0))
 def test_a_stream_without_its_end_is_incomplete(name: str, stream: bytes) -> None:
     """failures.md B17."""
     with pytest.raises(IncompleteStreamError) as caught:
@@ -385,8 +386,8 @@ INSIDE: dict[str, list[tuple[ErrorKind, int | None, str, bytes]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("before", ["first", "later"])
-@pytest.mark.parametrize(("name", "kind", "status", "words", "event"), rows(INSIDE))
+@each_row("before", ["first", "later"])
+@each_row(("name", "kind", "status", "words", "event"), rows(INSIDE))
 def test_an_error_inside_a_stream_says_what_it_is(
     name: str, kind: ErrorKind, status: int | None, words: str, event: bytes, before: str
 ) -> None:
@@ -594,7 +595,7 @@ USAGES: dict[str, list[tuple[Usage, bytes]]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "usage", "stream"), rows(USAGES, 0))
+@each_row(("name", "usage", "stream"), rows(USAGES, 0))
 def test_usage_has_one_normal_form(name: str, usage: Usage, stream: bytes) -> None:
     """failures.md B19, I7, I8: what was not told is not known."""
     told = READINGS[name].message_of(stream).usage

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.provider.wires.protocols import READINGS, SERVERS
+from tests.rows import each_row
 
 from steersman.types.errors import ErrorInfo, ErrorKind
 
@@ -64,9 +65,9 @@ VAGUE = {
 }
 
 
-@pytest.mark.parametrize("form", ["error", "page", "words", "nothing"])
-@pytest.mark.parametrize("status", STATUSES)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("form", ["error", "page", "words", "nothing"])
+@each_row("status", STATUSES)
+@each_row("name", SERVERS)
 def test_a_status_says_what_kind_of_error_it_is(name: str, status: int, form: str) -> None:
     """failures.md E2, E9: with an error of the protocol, a page of a proxy, mere words, or nothing in the body."""
     bodies = {"error": VAGUE[name], "page": b"<html>Oh no</html>", "words": b"upstream went away", "nothing": b""}
@@ -83,8 +84,8 @@ def test_a_status_says_what_kind_of_error_it_is(name: str, status: int, form: st
     assert ("Check the key" in info.message) is (kind == "authentication" and form != "page")
 
 
-@pytest.mark.parametrize("body", [{"error": "busy"}, {"error": {"message": "busy"}}])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("body", [{"error": "busy"}, {"error": {"message": "busy"}}])
+@each_row("name", SERVERS)
 def test_an_error_inside_a_200_that_says_nothing_of_its_kind_is_a_failure_of_the_server(name: str, body: Any) -> None:
     """failures.md E2: whatever the protocol; the request was accepted, so it may succeed later."""
     info = READINGS[name].error_of(200, body)
@@ -259,7 +260,7 @@ def rows(table: dict[str, list[Any]]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("name", "status", "body", "kind"), rows(TOLD))
+@each_row(("name", "status", "body", "kind"), rows(TOLD))
 def test_what_an_error_says_of_itself_tells_it_from_others_of_its_status(
     name: str, status: int, body: Any, kind: ErrorKind
 ) -> None:
@@ -273,7 +274,7 @@ def test_what_an_error_says_of_itself_tells_it_from_others_of_its_status(
     assert ("Check the key" in info.message) is (kind == "authentication")
 
 
-@pytest.mark.parametrize(("name", "status", "body", "kind"), rows({name: TOLD[name] for name in ("google", "openai")}))
+@each_row(("name", "status", "body", "kind"), rows({name: TOLD[name] for name in ("google", "openai")}))
 def test_an_error_may_come_in_a_list_of_one(name: str, status: int, body: Any, kind: ErrorKind) -> None:
     """As Gemini sends it when it was asked for a stream, and its gateways with it."""
     info = READINGS[name].error_of(status, body)
@@ -281,7 +282,7 @@ def test_an_error_may_come_in_a_list_of_one(name: str, status: int, body: Any, k
     assert info.kind == kind
 
 
-@pytest.mark.parametrize(("name", "status", "body", "kind"), rows(INSIDE))
+@each_row(("name", "status", "body", "kind"), rows(INSIDE))
 def test_an_error_inside_a_200_is_what_it_says(name: str, status: int, body: Any, kind: ErrorKind) -> None:
     """failures.md B10."""
     info = READINGS[name].error_of(200, body, JSON)
@@ -306,8 +307,8 @@ BEHIND: dict[str, tuple[int, Any, ErrorKind, str]] = {
 }
 
 
-@pytest.mark.parametrize("form", BEHIND)
-@pytest.mark.parametrize("name", ["openai", "responses"])
+@each_row("form", BEHIND)
+@each_row("name", ["openai", "responses"])
 def test_the_error_of_a_server_behind_a_gateway_is_shown_and_judged(name: str, form: str) -> None:
     """failures.md E6, E11."""
     status, raw, kind, words = BEHIND[form]
@@ -317,8 +318,8 @@ def test_the_error_of_a_server_behind_a_gateway_is_shown_and_judged(name: str, f
     assert words in info.message
 
 
-@pytest.mark.parametrize("raw", ["", "  ", None, {}, [], 7, "<html>Bad gateway</html>", "[" * 10_000])
-@pytest.mark.parametrize("name", ["openai", "responses"])
+@each_row("raw", ["", "  ", None, {}, [], 7, "<html>Bad gateway</html>", "[" * 10_000])
+@each_row("name", ["openai", "responses"])
 def test_a_gateway_that_quotes_nothing_of_use_is_told_by_its_own_words(name: str, raw: Any) -> None:
     info = READINGS[name].error_of(502, quoted(raw, 502), JSON)
     assert (info.kind, info.status) == ("overloaded", 502)
@@ -340,9 +341,9 @@ NO_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("status", [200, 204])
-@pytest.mark.parametrize("body", NO_ANSWERS)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("status", [200, 204])
+@each_row("body", NO_ANSWERS)
+@each_row("name", SERVERS)
 def test_what_is_neither_a_stream_nor_an_error_says_what_to_check(name: str, body: str, status: int) -> None:
     """failures.md B10."""
     info = READINGS[name].error_of(status, NO_ANSWERS[body], {"content-type": "text/html"})
@@ -357,8 +358,8 @@ SHOWN = {"anthropic": 500, "bedrock": 2_000, "google": 2_000, "openai": 500, "re
 ODD = [b"[]", b"[1]", b"null", b'{"error": null}', b'{"error": "no"}', b"\xff", b"[" * 100_000, b"x" * 100_000]
 
 
-@pytest.mark.parametrize("body", ODD, ids=lambda body: str(body[:20]))
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("body", ODD, ids=lambda body: str(body[:20]))
+@each_row("name", SERVERS)
 def test_an_odd_or_long_body_is_an_error_of_its_status(name: str, body: bytes) -> None:
     info = READINGS[name].error_of(500, body)
     assert (info.kind, info.status) == ("overloaded", 500)
@@ -377,8 +378,8 @@ LIMITED = {
 }
 
 
-@pytest.mark.parametrize("header", ["request-id", "x-request-id", "X-Request-ID"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("header", ["request-id", "x-request-id", "X-Request-ID"])
+@each_row("name", SERVERS)
 def test_an_error_is_told_in_full(name: str, header: str) -> None:
     """failures.md E1: the header names the request better than the body."""
     body = LIMITED[name]
@@ -409,8 +410,8 @@ WAITS: list[tuple[dict[str, str], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "wait"), WAITS)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row(("headers", "wait"), WAITS)
+@each_row("name", SERVERS)
 def test_how_long_to_wait_is_read_from_the_headers_or_the_words(
     name: str, headers: dict[str, str], wait: float
 ) -> None:
@@ -419,10 +420,8 @@ def test_how_long_to_wait_is_read_from_the_headers_or_the_words(
     assert READINGS[name].error_of(429, VAGUE[name]).retry_after is None
 
 
-@pytest.mark.parametrize(
-    ("status", "word", "retryable"), [(400, "true", True), (500, "false", False), (400, "maybe", None)]
-)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row(("status", "word", "retryable"), [(400, "true", True), (500, "false", False), (400, "maybe", None)])
+@each_row("name", SERVERS)
 def test_the_servers_own_word_on_asking_again_wins(name: str, status: int, word: str, retryable: bool | None) -> None:
     """failures.md E4."""
     for header in ("x-should-retry", "X-Should-Retry"):
@@ -488,8 +487,8 @@ RECORDED: list[tuple[str, str, int, ErrorKind, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("server", ["llamacpp-qwen0.5b", "llamacpp-smollm2"])
-@pytest.mark.parametrize(("name", "file", "status", "kind", "words"), RECORDED)
+@each_row("server", ["llamacpp-qwen0.5b", "llamacpp-smollm2"])
+@each_row(("name", "file", "status", "kind", "words"), RECORDED)
 def test_a_recorded_error_is_read(name: str, file: str, status: int, kind: ErrorKind, words: str, server: str) -> None:
     model = READINGS[name].model
     info = READINGS[name].error_of(status, (FIXTURES / server / f"{file}.json").read_bytes())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import MODELS, Call, Text, spoken, talk
+from tests.rows import each_row
 
 from steersman import Agent, Retry
 from steersman.testing.servers import Reply, StrictServer
@@ -79,8 +80,8 @@ WAITS: list[tuple[dict[str, str], str, dict[str, Any], float]] = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "words", "more", "seconds"), WAITS)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row(("headers", "words", "more", "seconds"), WAITS)
+@each_row("name", SERVERS)
 async def test_the_wait_that_a_server_asks_for_is_kept(
     name: str, headers: dict[str, str], words: str, more: dict[str, Any], seconds: float
 ) -> None:
@@ -98,8 +99,8 @@ async def test_a_wait_that_is_too_long_is_told_at_once(name: str) -> None:
     assert ("the server asks to wait 7200 s" in text, seen, len(server.raw)) == (True, [], 1)
 
 
-@pytest.mark.parametrize("reply", [Reply(413, b""), Reply(413, "<html>Too large</html>", PAGE)], ids=["none", "page"])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("reply", [Reply(413, b""), Reply(413, "<html>Too large</html>", PAGE)], ids=["none", "page"])
+@each_row("name", SERVERS)
 async def test_a_request_of_too_many_bytes_is_made_smaller_and_sent_once_more(name: str, reply: Reply) -> None:
     """failures.md E9."""
     rounds = [spoken(name, Text("x" * 4_000), Call(f'{{"n":{n}}}', id=f"c{n}")) for n in range(12)]

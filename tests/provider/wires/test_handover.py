@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.rows import each_row
 
 from steersman import Agent, Retry
 from steersman.testing import answer, call, cut, error, thinking
@@ -144,7 +145,7 @@ async def test_the_conversation_runs_on_every_protocol(name: str) -> None:
         await talk(name, server, messages, "Again, please.")
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@each_row(("here", "there"), PAIRS)
 async def test_the_conversation_is_handed_over_and_back(here: str, there: str) -> None:
     """failures.md D7, A9, C14 and C15: strict servers take it, with the thinking of each kept for each."""
     async with open_server(here, works, SEEN, works, SEEN) as first, open_server(there, works, SEEN) as second:
@@ -155,7 +156,7 @@ async def test_the_conversation_is_handed_over_and_back(here: str, there: str) -
     assert thoughts(messages) == ["Both at once.", "A dot."] * 3
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@each_row(("here", "there"), PAIRS)
 async def test_the_conversation_is_handed_over_between_calls_and_answer(here: str, there: str) -> None:
     """loop.md section 8: the first model fails when the results are in, and the other one goes on in the same turn."""
     failing = error("overloaded")
@@ -167,7 +168,7 @@ async def test_the_conversation_is_handed_over_between_calls_and_answer(here: st
         assert (after.end_reason, after.text) == ("done", "Bye.")
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@each_row(("here", "there"), PAIRS)
 async def test_a_fallback_gets_its_own_thinking_back(here: str, there: str) -> None:
     """loop.md section 6, failures.md D5, D9 and D12: the first model stays away, and the other one works on."""
     down = error("overloaded")
@@ -181,7 +182,7 @@ async def test_a_fallback_gets_its_own_thinking_back(here: str, there: str) -> N
         assert second.requests[1][field] == second.requests[2][field]
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@each_row(("here", "there"), PAIRS)
 async def test_a_broken_answer_is_left_behind(here: str, there: str) -> None:
     """failures.md D8 and A1: an answer cut in its thinking or after it, handed over as it is."""
     broken = cut(thinking("Half a thought"), "and half an answer", after=3)
@@ -208,8 +209,8 @@ async def test_ids_that_another_protocol_does_not_take_are_written_otherwise(the
     assert (back.end_reason, back.text) == ("done", "Fine.")
 
 
-@pytest.mark.parametrize("thinks", [(True, True), (False, True), (True, False)])
-@pytest.mark.parametrize(("here", "there"), [(a, b) for a in SERVERS for b in SERVERS])
+@each_row("thinks", [(True, True), (False, True), (True, False)])
+@each_row(("here", "there"), [(a, b) for a in SERVERS for b in SERVERS])
 async def test_servers_give_no_id_twice_in_one_conversation(here: str, there: str, thinks: tuple[bool, bool]) -> None:
     """One that took another's call or item for its own would refuse what the real ones take; and twice is once more."""
     told: list[list[str]] = []

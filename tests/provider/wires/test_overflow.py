@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from tests.rows import each_row
 
 from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
@@ -114,33 +115,33 @@ NEITHER = [
 ]
 
 
-@pytest.mark.parametrize("message", TOO_LONG)
+@each_row("message", TOO_LONG)
 def test_every_wording_of_too_long_is_known(message: str) -> None:
     """loop.md C5"""
     assert is_overflow(message)
     assert is_overflow(message.upper(), status=400)
 
 
-@pytest.mark.parametrize("message", TOO_FAST)
+@each_row("message", TOO_FAST)
 def test_throttling_is_not_overflow(message: str) -> None:
     """loop.md C5"""
     assert not is_overflow(message)
     assert not is_overflow(message, status=413, code="context_length_exceeded")
 
 
-@pytest.mark.parametrize("message", TOO_LONG)
-@pytest.mark.parametrize("status", [429, 503])
+@each_row("message", TOO_LONG)
+@each_row("status", [429, 503])
 def test_a_status_of_throttling_outweighs_any_wording(message: str, status: int) -> None:
     """loop.md C5"""
     assert not is_overflow(message, status=status, code="context_length_exceeded")
 
 
-@pytest.mark.parametrize("message", NEITHER)
+@each_row("message", NEITHER)
 def test_other_limits_and_errors_are_not_overflow(message: str) -> None:
     assert not is_overflow(message)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code",
     [
         "context_length_exceeded",
@@ -189,7 +190,7 @@ def test_too_many_bytes_are_told_from_too_many_tokens(message: str, status: int 
     assert is_too_large(message, status=status) is heavy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "room"),
     [
         ("input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease", 10_000),
@@ -223,17 +224,17 @@ def kind(name: str, status: int, message: str, **more: str) -> str:
     return WIRES[name].error(Model(name, "m"), status, {}, body).info.kind
 
 
-@pytest.mark.parametrize("name", WIRES)
-@pytest.mark.parametrize("message", TOO_LONG)
-@pytest.mark.parametrize("status", [400, 500])
+@each_row("name", WIRES)
+@each_row("message", TOO_LONG)
+@each_row("status", [400, 500])
 def test_every_wording_is_overflow_in_every_protocol(name: str, message: str, status: int) -> None:
     """failures.md E6"""
     assert kind(name, status, message) == "context_overflow"
 
 
-@pytest.mark.parametrize("name", WIRES)
-@pytest.mark.parametrize("message", TOO_FAST[:3])
-@pytest.mark.parametrize("status", [400, 413, 429, 503])
+@each_row("name", WIRES)
+@each_row("message", TOO_FAST[:3])
+@each_row("status", [400, 413, 429, 503])
 def test_throttling_is_a_rate_limit_in_every_protocol(name: str, message: str, status: int) -> None:
     """failures.md E6: retried, and not compacted, whatever status a gateway gives it."""
     assert kind(name, status, message) == "rate_limit"
@@ -246,8 +247,8 @@ def test_a_code_of_overflow_needs_no_words_in_any_protocol(name: str, code: str)
     assert kind(name, 400, "Bad request", code=code) == "context_overflow"
 
 
-@pytest.mark.parametrize("name", WIRES)
-@pytest.mark.parametrize("message", [message for message in NEITHER if message])
+@each_row("name", WIRES)
+@each_row("message", [message for message in NEITHER if message])
 def test_other_limits_are_not_overflow_in_any_protocol(name: str, message: str) -> None:
     """failures.md E6: the negative table."""
     assert kind(name, 400, message) in ("invalid_request", "authentication")

@@ -13,6 +13,7 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import MODELS, ONCE, Call, Text, calls_in, ids_in, items_in, results_in, spoken, talk
+from tests.rows import each_row
 
 from steersman import Agent, Approval, ContextConfig, SummaryCompaction, tool
 from steersman.context.compaction.strategies import CompactionConfig
@@ -127,8 +128,8 @@ def unnamed(name: str, id: Any) -> bytes:
             return chat.calls(*calls) + chat.chunk(None, "tool_calls") + chat.DONE
 
 
-@pytest.mark.parametrize("id", ["call_0", "act", "", None, ..., "an id / of another kind ü", "x" * 200])
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("id", ["call_0", "act", "", None, ..., "an id / of another kind ü", "x" * 200])
+@each_row("name", SERVERS)
 async def test_ids_that_are_repeated_or_missing_or_odd_are_one_for_each_call(name: str, id: Any) -> None:
     """failures.md A9, A12: within a turn and from one to the next. A server takes back an odd id that it made."""
     odd = isinstance(id, str) and (len(id) > 40 or " " in id)

@@ -27,6 +27,7 @@ from tests.provider.wires.speech import (
     spoken,
     talk,
 )
+from tests.rows import each_row
 
 from steersman import Agent
 from steersman.testing.servers.anthropic.request import sign
@@ -185,7 +186,7 @@ TWO_CALLS = {
 }
 
 
-@pytest.mark.parametrize("form", TWO_CALLS)
+@each_row("form", TWO_CALLS)
 async def test_two_calls_are_two_calls_in_whatever_pieces_they_come(form: str) -> None:
     """failures.md C1, C2, C4, C5, A12."""
     name = form.split()[1].rstrip(",")
@@ -237,10 +238,8 @@ async def test_every_event_of_such_an_answer_can_be_written_down(name: str) -> N
     assert json.loads(written) == {"q": "🙂"}
 
 
-@pytest.mark.parametrize("name", SERVERS)
-@pytest.mark.parametrize(
-    "second", [",", ":", '"', "\\", "{", "}", "[]", "null", "text", "delta", "content", "index", "\n"]
-)
+@each_row("name", SERVERS)
+@each_row("second", [",", ":", '"', "\\", "{", "}", "[]", "null", "text", "delta", "content", "index", "\n"])
 async def test_a_delta_may_be_what_stands_around_every_delta(name: str, second: str) -> None:
     """failures.md C18: whatever is recognised instead of parsed, the words are those that were sent."""
     got = await talk(name, spoken(name, Text("Yes", second, second, " sir", second), end="stop"))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.protocols import SERVERS, played
+from tests.rows import each_row
 
 from steersman import Agent, Retry
 from steersman.provider.wires.retry_after import parse_retry_after
@@ -16,7 +17,7 @@ def clock() -> float:
     return NOW
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "seconds"),
     [
         ({"retry-after-ms": "850"}, 0.85),
@@ -54,8 +55,8 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("step", [-DAY, 0.0, DAY])
-@pytest.mark.parametrize("headers", POINTS)
+@each_row("step", [-DAY, 0.0, DAY])
+@each_row("headers", POINTS)
 def test_a_point_in_time_is_held_against_the_servers_own_date(headers: dict[str, str], step: float) -> None:
     """failures.md E14: a wait is the same whatever our clock says."""
     dated = {**headers, "date": "Sun, 09 Sep 2001 01:46:40 GMT"}
@@ -78,16 +79,14 @@ async def test_a_server_whose_clock_is_years_behind_is_waited_for_as_long_as_it_
     assert "the server asks to wait 7200 s" in result.detail
 
 
-@pytest.mark.parametrize(
-    "value", ["", "nan", "inf", "-5", "-inf", "1e400", "9" * 400, "9999999999999", "soon", "٣", "0x10", "1_0"]
-)
-@pytest.mark.parametrize("name", ["retry-after", "retry-after-ms", "x-ratelimit-reset-after", "x-ratelimit-reset"])
+@each_row("value", ["", "nan", "inf", "-5", "-inf", "1e400", "9" * 400, "9999999999999", "soon", "٣", "0x10", "1_0"])
+@each_row("name", ["retry-after", "retry-after-ms", "x-ratelimit-reset-after", "x-ratelimit-reset"])
 def test_what_cannot_be_a_wait_is_as_if_not_said(name: str, value: str) -> None:
     """failures.md E1"""
     assert parse_retry_after({name: value}, clock=clock) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "seconds"),
     [
         (

@@ -9,6 +9,7 @@ import pytest
 from google.genai import types as google_types
 from tests.provider.wires.google.test_sdk import client_for
 from tests.provider.wires.protocols import SERVERS
+from tests.rows import each_row
 
 from steersman import Agent, AgentLoopConfig, get_model
 from steersman.provider.models.registry import find_stream_fn
@@ -161,7 +162,7 @@ async def test_a_stream_fn_of_ones_own_gets_the_options_whatever_the_provider() 
     assert [(options.top_p, options.stop, options.seed) for options in seen] == [(0.9, ("END", "\nUser:"), 7)] * 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("protocol", "fields", "words"),
     [
         ("anthropic", {"top_p": 2}, "top_p: range: 0..1"),

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.provider.wires.openai_chat.chat import asked
 from tests.provider.wires.protocols import READINGS, SERVERS, WORDS, played
 from tests.provider.wires.reading import REQUEST, Reading, chunks
+from tests.rows import each_row
 
 from steersman.testing.servers import GoogleServer
 from steersman.types.errors import ProviderError
@@ -46,7 +46,7 @@ def check_splits(name: str, stream: bytes, request: Request = REQUEST) -> Any:
     return whole
 
 
-@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@each_row("path", FIXTURES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_recorded_stream_is_read_the_same_at_every_split(path: Path) -> None:
     """failures.md B1, I15."""
     name = path.stem.partition("_")[0]
@@ -54,8 +54,8 @@ def test_a_recorded_stream_is_read_the_same_at_every_split(path: Path) -> None:
     check_splits(name, path.read_bytes(), request)
 
 
-@pytest.mark.parametrize("end", LINE_ENDS)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("end", LINE_ENDS)
+@each_row("name", SERVERS)
 def test_a_stream_of_a_strict_server_is_read_the_same_at_every_split(name: str, end: str) -> None:
     """failures.md B1, B2."""
     stream = played(SERVERS[name](), alt="sse").replace(b"\r\n", b"\n").replace(b"\n", LINE_ENDS[end])

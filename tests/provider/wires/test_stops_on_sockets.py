@@ -15,6 +15,7 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import Call, Talk, Text, Thought, items_in, split_events, spoken, talk
+from tests.rows import each_row
 
 from steersman import AssistantMessage, Retry
 from steersman.testing.servers.exchange import sse
@@ -38,8 +39,8 @@ def alone(name: str, got: Talk) -> None:
     assert all(item.get("role", "user") == "user" for item in sent)
 
 
-@pytest.mark.parametrize("place", BEFORE)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("place", BEFORE)
+@each_row("name", SERVERS)
 async def test_a_refusal_ends_the_run_wherever_it_comes(name: str, place: str) -> None:
     """failures.md D1, A7: not asked again, no call is run, and nothing of it goes back."""
     got = await talk(name, spoken(name, *BEFORE[place], end="refusal"), retry=AGAIN)
@@ -76,8 +77,8 @@ WORDS = ("model_length", "eos", 7, None)
 UNKNOWN = [(name, word) for name in SERVERS for word in WORDS if (name, word) != ("google", None)]
 
 
-@pytest.mark.parametrize(("name", "word"), UNKNOWN)
-@pytest.mark.parametrize("blocks", [(Text("Well."),), (Call('{"path":"a"}'),)], ids=["words", "call"])
+@each_row(("name", "word"), UNKNOWN)
+@each_row("blocks", [(Text("Well."),), (Call('{"path":"a"}'),)], ids=["words", "call"])
 async def test_an_unknown_stop_reason_is_no_success(name: str, word: Any, blocks: tuple[Any, ...]) -> None:
     """failures.md D2: kept as it was said, not asked again, and no call is run."""
     got = await talk(name, spoken(name, *blocks, reason=word), retry=AGAIN)
@@ -136,7 +137,7 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("form", NOTHING)
+@each_row("form", NOTHING)
 async def test_an_answer_that_says_nothing_is_never_sent_back(form: str) -> None:
     """failures.md A7."""
     name = form.split()[0]
@@ -164,8 +165,8 @@ ASIDE = {
 }
 
 
-@pytest.mark.parametrize("place", ["first", "amid", "last", "everywhere"])
-@pytest.mark.parametrize("name", ASIDE)
+@each_row("place", ["first", "amid", "last", "everywhere"])
+@each_row("name", ASIDE)
 async def test_a_chunk_without_an_answer_in_it_is_read_for_its_usage_alone(name: str, place: str) -> None:
     """failures.md B19. The other two tell usage in events that have nothing else in them."""
     end = chat.DONE if name == "openai" else b""

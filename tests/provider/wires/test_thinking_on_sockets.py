@@ -11,6 +11,7 @@ from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
 from tests.provider.wires.protocols import SERVERS
 from tests.provider.wires.speech import SIGNATURES, Call, Text, Thought, items_in, split_events, spoken, talk
+from tests.rows import each_row
 
 from steersman import Agent, Approval, ContextConfig, Retry, tool
 from steersman.testing import answer, call, thinking
@@ -112,8 +113,8 @@ AFTER: dict[str, tuple[tuple[Any, ...], str]] = {
 ENDS_WITH_IT = {"google": 1, "openai": 0, "anthropic": 0, "bedrock": 0, "responses": 0}
 
 
-@pytest.mark.parametrize("before", AFTER)
-@pytest.mark.parametrize("name", SERVERS)
+@each_row("before", AFTER)
+@each_row("name", SERVERS)
 async def test_a_thought_at_the_end_of_an_answer_does_not_spoil_the_next_request(name: str, before: str) -> None:
     """failures.md D5, D11: Anthropic takes no answer that ends with thinking, and OpenAI no reasoning without more."""
     blocks, end = AFTER[before]

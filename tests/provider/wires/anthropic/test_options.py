@@ -9,6 +9,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 from tests.provider.wires.anthropic.kit import body_of
+from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.provider.wires.anthropic.schema import convert_output_schema, parse_version
@@ -36,7 +37,7 @@ def claude(id: str = "claude-sonnet-4-5", **fields: Any) -> Model:
     return Model("anthropic", id, **fields)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("id", "version"),
     [
         ("claude-sonnet-4-5", (4, 5)),
@@ -223,7 +224,7 @@ def test_the_form_of_an_answer_keeps_its_meaning() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {},

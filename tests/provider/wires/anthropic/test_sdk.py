@@ -29,6 +29,7 @@ from tests.provider.wires.anthropic.kit import (
     stop,
 )
 from tests.provider.wires.test_decode import RICH as ANSWERS
+from tests.rows import each_row
 
 from steersman import Agent, tool
 from steersman.provider.wires.anthropic.events import OPAQUE
@@ -146,7 +147,7 @@ def same(stream: bytes) -> bool:
     return ours == theirs_
 
 
-@pytest.mark.parametrize(
+@each_row(
     "path",
     [path for path in RECORDED if "tool_use_max_tokens" not in path.stem],
     ids=lambda path: f"{path.parent.name}-{path.stem}",

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from tests.rows import each_row
 
 from steersman.testing.servers import AnthropicServer
 from steersman.testing.servers.anthropic.messages import Fault
@@ -80,7 +81,7 @@ TAKEN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("changes", TAKEN)
+@each_row("changes", TAKEN)
 def test_a_good_request_is_taken(changes: dict[str, Any]) -> None:
     assert judged(**changes) is None
 
@@ -206,7 +207,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), REFUSED, ids=[words[:40] for _, words in REFUSED])
+@each_row(("changes", "words"), REFUSED, ids=[words[:40] for _, words in REFUSED])
 def test_a_bad_request_is_refused_in_the_words_of_the_api(changes: dict[str, Any], words: str) -> None:
     assert re.search(re.escape(words), judged(**changes) or "")
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.provider.wires.anthropic.kit import begun, called, delta, ended, event, said, start
+from tests.rows import each_row
 
 from steersman import Agent, Retry
 from steersman.provider.http.client import http_stream
@@ -91,7 +92,7 @@ async def test_the_last_event_needs_no_blank_line() -> None:
         assert message_in(await events_from(server)).tool_calls
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "kind", "retried"),
     [
         (error("overloaded"), "overloaded", True),

@@ -10,6 +10,7 @@ from botocore import session, validate  # pyright: ignore[reportMissingTypeStubs
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.bedrock.kit import CLAUDE, LLAMA, NOVA, body_of
+from tests.rows import each_row
 
 from steersman.provider.wires.bedrock.schema import choose_output_mode, find_traits
 from steersman.tools.tool import Tool
@@ -51,8 +52,8 @@ def result(id: str, *blocks: Any, error: bool = False) -> ToolResultMessage:
     return ToolResultMessage(list(blocks), tool_call_id=id, tool_name="add", is_error=error)
 
 
-@pytest.mark.parametrize("model", [CLAUDE, NOVA, LLAMA, GPT, HAIKU, NOVA_2], ids=lambda model: model.id)
-@pytest.mark.parametrize("level", ["off", "low", "high"])
+@each_row("model", [CLAUDE, NOVA, LLAMA, GPT, HAIKU, NOVA_2], ids=lambda model: model.id)
+@each_row("level", ["off", "low", "high"])
 def test_a_whole_conversation_is_valid_for_every_family(model: Model, level: Any) -> None:
     messages = [
         UserMessage([TextContent("Look."), ImageContent(PIXEL, "image/jpg")]),
@@ -129,7 +130,7 @@ def test_blank_texts_and_thinking_without_a_signature_are_left_out() -> None:
     assert body["messages"] == [{"role": "user", "content": [{"text": "Go."}, {"text": "Now."}, POINT]}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "level", "fields"),
     [
         (CLAUDE, "low", {"additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 4096}}}),

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.bedrock.kit import begun, ended, framed, read, said, thrown
 from tests.provider.wires.reading import chunks
+from tests.rows import each_row
 
 from steersman.provider.wires.bedrock.frames import CONTENT_TYPE, FrameDecoder
 from steersman.provider.wires.bedrock.wire import WIRE
@@ -49,7 +50,7 @@ def test_we_read_what_botocore_reads(events: list[tuple[str, str]]) -> None:
     assert FrameDecoder().feed(stream) == theirs
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 11, 12, 13, 100, 10_000])
+@each_row("size", [1, 2, 3, 7, 11, 12, 13, 100, 10_000])
 def test_frames_are_the_same_in_pieces_of_any_size(size: int) -> None:
     decoder = FrameDecoder()
     assert [event for piece in chunks(STREAM, size) for event in decoder.feed(piece)] == WHOLE
@@ -71,7 +72,7 @@ def test_frames_are_the_same_with_any_cuts(cuts: list[int]) -> None:
     assert read(pieces)[1].text == "Größe 🙂\u2028"
 
 
-@pytest.mark.parametrize("at", range(len(STREAM)))
+@each_row("at", range(len(STREAM)))
 def test_a_damaged_byte_is_never_a_success(at: int) -> None:
     """failures.md B13: both CRCs are checked. Events before the damage are given, and the answer may be retried."""
     damaged = bytearray(STREAM)

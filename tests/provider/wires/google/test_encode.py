@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.provider.wires.google.streams import GEMINI_3, MODEL, any_signature, silent
+from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.context.repair import repair
@@ -245,7 +246,7 @@ THINKING: list[tuple[str, ThinkingLevel, int | None, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("id", "level", "max_tokens", "config"), THINKING)
+@each_row(("id", "level", "max_tokens", "config"), THINKING)
 def test_thinking_is_asked_for_in_the_words_of_the_model(
     id: str, level: ThinkingLevel, max_tokens: int | None, config: Any
 ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tests.provider.wires.protocols import READINGS
+from tests.rows import each_row
 
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.074824224s"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("message", "details", "headers", "delay"),
     [
         ("It failed.", [RETRY_INFO], {}, 34.074824224),

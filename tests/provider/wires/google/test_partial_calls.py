@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.google.streams import chunk, events_of, message_of, stream, text
+from tests.rows import each_row
 
 from steersman.testing import check_stream
 from steersman.types.content import ToolCall
@@ -106,7 +107,7 @@ def test_a_call_that_was_cut_is_never_run(finish: str) -> None:
     assert found.is_truncated
 
 
-@pytest.mark.parametrize("path", ["", "a", "$", "$[0]", "$.a.b", "$.a[0]", "$.list.b", "$.list[100001]"])
+@each_row("path", ["", "a", "$", "$[0]", "$.a.b", "$.a[0]", "$.list.b", "$.list[100001]"])
 def test_a_path_that_fits_nothing_makes_the_call_malformed(path: str) -> None:
     given = (leaf("$.a", 1), leaf("$.list[0]", 1), leaf(path, 2))
     (found,) = calls_of(begun(), piece(*given), END, STOP)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any, cast
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.provider.wires.google.schema import READ, convert_schema
 from steersman.testing.servers.google.request import find_json_schema_fault
@@ -159,7 +159,7 @@ GOLDEN: list[tuple[str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("given_schema", "written"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN])
+@each_row(("given_schema", "written"), [case[1:] for case in GOLDEN], ids=[case[0] for case in GOLDEN])
 def test_a_schema_is_written_without_loss(given_schema: Any, written: Any) -> None:
     """failures.md C15."""
     before = copy.deepcopy(given_schema)
@@ -287,7 +287,7 @@ LOSSLESS = [
 ]
 
 
-@pytest.mark.parametrize("schema", LOSSLESS)
+@each_row("schema", LOSSLESS)
 def test_what_is_rewritten_takes_what_it_took_before(schema: Any) -> None:
     """Nothing is told in words that could have been written in keywords."""
     before, after = compile_schema(schema), compile_schema(convert_schema(schema))

@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 from tests.provider.wires.google.streams import any_signature
+from tests.rows import each_row
 
 from steersman.testing import answer, call, error, text, thinking
 from steersman.testing.servers import GoogleServer, Reply
@@ -54,7 +55,7 @@ GOOD: list[Json] = [
 ]
 
 
-@pytest.mark.parametrize("body", GOOD)
+@each_row("body", GOOD)
 def test_a_good_request_is_taken(body: Json) -> None:
     assert find_request_fault(body, "gemini-2.5-flash", any_signature) is None
 
@@ -100,7 +101,7 @@ BAD: list[tuple[Json | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "words"), BAD)
+@each_row(("body", "words"), BAD)
 def test_a_bad_conversation_is_refused(body: Json | None, words: str) -> None:
     """failures.md A1, A7, A13, C7."""
     assert words in str(find_request_fault(body, "gemini-2.5-flash", any_signature))
@@ -180,7 +181,7 @@ SETTINGS: list[tuple[Json, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "id", "words"), SETTINGS)
+@each_row(("body", "id", "words"), SETTINGS)
 def test_tools_and_settings_are_judged(body: Json, id: str, words: str | None) -> None:
     """failures.md C14 and C15."""
     fault = find_request_fault(body, id, any_signature)

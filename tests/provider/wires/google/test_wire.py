@@ -12,6 +12,7 @@ import pytest
 from tests.provider.wires.google.streams import call as part_call
 from tests.provider.wires.google.streams import chunk, stream
 from tests.provider.wires.google.streams import text as part_text
+from tests.rows import each_row
 
 from steersman import Agent, ContextConfig, Retry, tool
 from steersman.testing import (
@@ -190,7 +191,7 @@ FAULTS: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fault", "kind"), [case[1:] for case in FAULTS], ids=[case[0] for case in FAULTS])
+@each_row(("fault", "kind"), [case[1:] for case in FAULTS], ids=[case[0] for case in FAULTS])
 async def test_a_passing_fault_is_retried_and_told(fault: Any, kind: str) -> None:
     """loop.md T7; failures.md B10, B11, B17, B18, E1 and E2: nothing of the failed attempt is left."""
     async with GoogleServer(fault, answer("Fine.", usage=Usage(input=2, output=2))) as server:
@@ -225,7 +226,7 @@ ONCE: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("fault", "words"), [case[1:] for case in ONCE], ids=[case[0] for case in ONCE])
+@each_row(("fault", "words"), [case[1:] for case in ONCE], ids=[case[0] for case in ONCE])
 async def test_a_lasting_fault_is_told_and_not_retried(fault: Any, words: str) -> None:
     """failures.md E5, D1, D2, A7: and the next prompt is taken."""
     async with GoogleServer(fault, "Fine.") as server:

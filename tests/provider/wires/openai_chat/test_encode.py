@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import Spec, settings, tools
+from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, encode_tools
@@ -107,13 +108,13 @@ def test_a_base_address_becomes_the_address(base: str | None, url: str) -> None:
     )
 
 
-@pytest.mark.parametrize("provider", sorted(CHAT_PRESETS))
+@each_row("provider", sorted(CHAT_PRESETS))
 def test_a_preset_knows_where_its_server_is(provider: str) -> None:
     url = WIRE.request(Model(provider, "m"), Request("", TALK[:1]), StreamOptions(), None).url
     assert url == f"{CHAT_PRESETS[provider].base_url}/chat/completions"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "options", "fields"),
     [
         (OPENAI, {"max_tokens": 9}, {"max_completion_tokens": 9}),

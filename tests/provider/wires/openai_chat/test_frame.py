@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import DONE, chunk, read, said
+from tests.rows import each_row
 
 from steersman.provider.wires.openai_chat.chunks import find_frame
 from steersman.testing.servers.exchange import sse
@@ -79,7 +80,7 @@ def test_the_end_of_the_words_is_seen() -> None:
     assert events[-1].type == "text_end"
 
 
-@pytest.mark.parametrize("words", [",", ":", "{", "}", "[", "id", "1", "choices", "content"])
+@each_row("words", [",", ":", "{", "}", "[", "id", "1", "choices", "content"])
 def test_words_that_stand_in_every_chunk_are_words_all_the_same(words: str) -> None:
     """The second delta is the one in which the words are looked for; of many answers it is a comma."""
     for tight in (True, False):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.provider.wires.openai_chat.chat import DONE, MODEL, answer_of, calls, chunk, piece, read, said, settings
+from tests.rows import each_row
 
 from steersman.provider.wires.openai_chat.thinking import TagSplitter
 from steersman.provider.wires.openai_chat.wire import WIRE
@@ -163,8 +164,8 @@ SIGNED: dict[str, list[dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("form", SIGNED)
+@each_row("late", [False, True])
+@each_row("form", SIGNED)
 def test_a_signature_alone_belongs_to_the_text_before_it(form: str, late: bool) -> None:
     """failures.md D5: else the next request with thinking and tools is answered 400. It may come after other blocks."""
     *texts, mark = [{**CLAUDE, **piece} for piece in SIGNED[form]]
@@ -256,7 +257,7 @@ def split_everywhere(text: str) -> list[bytes]:
     return [said(*filter(None, (text[:at], text[at:]))) for at in range(len(text) + 1)] + [said(*text)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "thought", "words"),
     [
         ("<think>Hm.</think>Hi.", "Hm.", "Hi."),

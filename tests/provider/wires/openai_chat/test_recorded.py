@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.provider.wires.openai_chat.chat import FIXTURES, MODEL, RECORDED, answer_of, asked, read
+from tests.rows import each_row
 
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.wires.openai_chat.wire import WIRE
@@ -25,7 +26,7 @@ def test_a_recorded_error_inside_a_stream_is_the_servers_failure() -> None:
     assert (caught.value.info.status, caught.value.info.should_retry) == (500, True)
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=shown)
+@each_row("path", RECORDED, ids=shown)
 def test_a_recorded_stream_cut_at_any_byte_is_incomplete_until_its_finish_reason_is_there(path: Path) -> None:
     """failures.md B8, B9: a finish_reason and the end of the stream make an answer, [DONE] or not."""
     stream = path.read_bytes()

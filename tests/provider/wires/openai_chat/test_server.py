@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman.testing.servers.exchange import Received
 from steersman.testing.servers.openai_chat.messages import Flavour
@@ -66,7 +67,7 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+@each_row("name", GOOD)
 def test_what_is_right_is_taken(name: str) -> None:
     assert fault(GOOD[name]) is None
 
@@ -217,7 +218,7 @@ BAD: list[tuple[Any, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("body", "status", "words"), BAD, ids=range(len(BAD)))
+@each_row(("body", "status", "words"), BAD, ids=range(len(BAD)))
 def test_what_is_wrong_is_refused_in_the_real_words(body: Any, status: int, words: str) -> None:
     found = fault(body)
     assert found is not None

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.provider.wires.openai_chat.chat import DONE, chunk, said
+from tests.rows import each_row
 
 from steersman import Agent, Retry, RunResult, tool
 from steersman.provider.http.client import aclose_http, http_stream
@@ -129,9 +130,9 @@ async def test_a_conversation_of_another_provider_goes_on_at_deepseek_with_think
     assert [message["reasoning_content"] for message in answers] == ["", "", "Hm.", "Well."]
 
 
-@pytest.mark.parametrize("index", [True, False])
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("size", [1, 7, 4096])
+@each_row("index", [True, False])
+@each_row("whole", [True, False])
+@each_row("size", [1, 7, 4096])
 async def test_calls_are_read_however_they_are_numbered_and_cut(index: bool, whole: bool, size: int) -> None:
     """failures.md C1, C2."""
     script = (answer(call("add", a=1, b=1), call("add", a=2, b=2)), "Done.")
@@ -194,7 +195,7 @@ async def test_a_cut_that_is_not_retried_keeps_what_was_said() -> None:
     assert last.error_kind in ("incomplete", "network")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "failure",
     [
         error("overloaded"),
@@ -217,7 +218,7 @@ async def test_what_may_pass_is_asked_again(failure: Any) -> None:
         assert (result.text, result.end_reason, len(server.requests)) == ("Fine.", "done", 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("failure", "kind"),
     [
         (error("authentication"), "authentication"),
@@ -312,7 +313,7 @@ async def test_a_name_the_server_would_not_take_is_used_on_neither_side() -> Non
     )
 
 
-@pytest.mark.parametrize("after", range(1, 30, 2))
+@each_row("after", range(1, 30, 2))
 async def test_after_an_abort_the_next_prompt_is_taken(after: int) -> None:
     """failures.md A1: at any event, with calls, thinking and results under way."""
     script = answer(thinking("Hm."), text("Adding."), call("add", a=1, b=2), call("add", a=3, b=4), deltas=3, pace=0.0)

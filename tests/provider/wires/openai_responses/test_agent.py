@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman import Agent, Retry, tool
 from steersman.provider.http.client import aclose_http
@@ -115,7 +116,7 @@ async def test_ids_that_are_used_twice_stay_apart() -> None:
         await aclose_http()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "broken",
     [
         error("overloaded"),
@@ -141,7 +142,7 @@ async def test_what_may_pass_is_asked_again(broken: Any) -> None:
         await aclose_http()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("broken", "kind"),
     [
         (error("authentication"), "authentication"),

@@ -29,6 +29,7 @@ from tests.provider.wires.openai_responses.kit import (
     words,
 )
 from tests.provider.wires.reading import REQUEST
+from tests.rows import each_row
 
 from steersman.provider.http.sse import SseDecoder
 from steersman.provider.wires.openai_responses.wire import WIRE
@@ -332,9 +333,9 @@ NUMBERED: dict[str, tuple[list[tuple[int, str]], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("last", ["item", "response"])
-@pytest.mark.parametrize("case", NUMBERED)
+@each_row("whole", [True, False])
+@each_row("last", ["item", "response"])
+@each_row("case", NUMBERED)
 def test_a_message_is_said_once_however_its_parts_are_numbered(case: str, last: str, whole: bool) -> None:
     """vLLM and Bedrock number the parts of a message otherwise in the deltas than in the finished item."""
     deltas, texts = NUMBERED[case]

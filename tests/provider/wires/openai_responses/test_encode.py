@@ -20,6 +20,7 @@ from tests.provider.wires.openai_responses.kit import (
     said,
     thought,
 )
+from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.context.repair import repair
@@ -230,7 +231,7 @@ def test_a_custom_tool_is_answered_as_one() -> None:
     assert [item.get("type") for item in body_of(*foreign)["input"]] == [None, "function_call", "function_call_output"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "level", "reasoning"),
     [
         ("gpt-5", "off", None),

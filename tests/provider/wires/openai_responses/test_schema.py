@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.provider.wires.openai_responses.kit import body_of
+from tests.rows import each_row
 
 from steersman.provider.wires.openai_responses.schema import convert_parameters, is_strict
 from steersman.testing.servers.openai_responses.request import Fault, check_fields
@@ -31,7 +32,7 @@ SCHEMAS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("schema", SCHEMAS)
+@each_row("schema", SCHEMAS)
 def test_a_tool_with_any_schema_is_taken(schema: dict[str, Any]) -> None:
     """failures.md C15."""
     sound = Tool("t", "Does it.", {"type": "object", "properties": {}}, lambda: "")
@@ -54,7 +55,7 @@ def test_what_may_not_stand_at_the_top_is_said_in_words() -> None:
     assert schema == {"type": "object", "anyOf": [NAMED, NUMBERED], "description": "d"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "strict"),
     [
         ({"type": "object", "properties": {}, "required": [], "additionalProperties": False}, True),

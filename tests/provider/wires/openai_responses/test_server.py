@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
+from tests.rows import each_row
 
 from steersman.testing.servers.openai_responses.messages import InputChecker, seal, unseal
 from steersman.testing.servers.openai_responses.request import Fault, check_fields, check_input
@@ -136,7 +136,7 @@ ITEMS: list[tuple[list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("items", "words"), ITEMS)
+@each_row(("items", "words"), ITEMS)
 def test_input_that_the_api_refuses_is_refused_in_its_words(items: list[Any], words: str) -> None:
     """failures.md A1, A9, A10, A12, D5, D7, D11, C14."""
     assert fault({**SOUND, "input": items}) == words
@@ -220,7 +220,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "words"), FIELDS)
+@each_row(("change", "words"), FIELDS)
 def test_fields_that_the_api_refuses_are_refused_in_its_words(change: dict[str, Any], words: str) -> None:
     """failures.md C14, C15."""
     assert fault({**copy.deepcopy(SOUND), **change}) == words
