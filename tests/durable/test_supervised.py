@@ -20,6 +20,7 @@ from steersman.durable.connection import connect
 from steersman.session import MemoryStore, PostgresStore, SessionNotFound, SessionQueue
 from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel
+from steersman.types.model import Request
 
 pytestmark = pytest.mark.real_time
 
@@ -221,3 +222,49 @@ async def test_what_is_said_while_a_run_ends_is_heard(postgres: Database, tempor
         await durable.start(id, "Hi.")
         assert (await durable.wait(id, timeout=30)).text == "Read: More."
     assert talk(store, id) == ["user: Hi.", "assistant: Read: Hi.", "user: More.", "assistant: Read: More."]
+
+
+async def test_settings_reach_the_worker_and_are_kept_for_the_next_one(postgres: Database, temporal: str) -> None:
+    """durable.md U2: through the queue, from the next turn on; they start no run."""
+    queue, store = new_queue(), postgres.store()
+    durable = Client(store, temporal, task_queue=queue, heartbeat=20.0)
+
+    def make_agent() -> Agent:
+        def tell(_: Request) -> str:
+            return f"thinking: {model.requests[-1][1].thinking_level}"
+
+        model = ScriptedModel(tell, repeat_last=True)
+        return Agent(model.model)
+
+    async def ask() -> str:
+        await durable.start("set", "And now?")
+        return (await durable.wait("set", timeout=30)).text
+
+    async with Worker(make_agent, store, temporal, task_queue=queue):
+        assert await ask() == "thinking: off"
+        assert await durable.configure("set", thinking_level="high", key="k") == (2, True)
+        assert not await durable.is_running("set")
+        assert await ask() == "thinking: high"
+    async with Worker(make_agent, store, temporal, task_queue=queue):
+        assert await ask() == "thinking: high"
+        with pytest.raises(ValueError, match="These settings cannot be changed so"):
+            await durable.configure("set", thinking_level="deep")  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_worker_guesses_at_nothing_that_a_newer_one_has_written(postgres: Database, temporal: str) -> None:
+    """Version skew: an unknown order stays queued, an unknown record ends the attempt, and nothing is lost."""
+    queue, store = new_queue(), postgres.store()
+    durable = Client(store, temporal, task_queue=queue, heartbeat=20.0)
+    await durable.start("skew", "Hi.", agent="holder")
+    orders = store.open_queue("skew")
+    orders.add("id:new", b'{"kind":"rewind","id":"q1","to":3}')
+    async with Worker(make_agents(_ignore), store, temporal, task_queue=queue):
+        assert (await durable.wait("skew", timeout=30)).text == "Read: Hi."
+        with Session.open(store, "skew") as session:
+            session.recorder.add("hologram", {"of": "a newer version"})
+        await durable.start("skew", "And now?")
+        with pytest.raises(DurableError, match=r"records of kinds that this worker does not know: 'hologram'\. Update"):
+            await durable.wait("skew", timeout=60)
+    assert [number for number, _ in orders.waiting()] == [2, 3]
+    orders.close()
+    assert talk(store, "skew") == ["user: Hi.", "assistant: Read: Hi."]

@@ -207,12 +207,27 @@ async def test_what_needs_the_session_itself_is_refused_while_it_is_open_elsewhe
     """Section 6 of server.md: 409 with words, and nothing of it happens."""
     async with run_both(make_deployer, store) as (a, b):
         id = await a.create()
-        for action, body in (("continue", {}), ("rerun", {}), ("branch", {"at": 0}), ("configure", {"title": "x"})):
+        for action, body in (("continue", {}), ("rerun", {}), ("branch", {"at": 0})):
             status, problem = await b.send("POST", f"/sessions/{id}/{action}", body)
             assert (status, "another program" in problem["detail"]) == (409, True), action
         status, _ = await b.send("POST", f"/sessions/{id}/prompt", {"content": "x", "approvals": "deny"})
         assert status == 409
         assert (await b.send("DELETE", f"/sessions/{id}"))[0] == 409
+
+
+async def test_settings_are_changed_through_any_server(store: Store) -> None:
+    """durable.md U2: the one that has the session open changes them, and keeps them with the session."""
+    async with run_both(make_deployer, store) as (a, b):
+        id = await a.create()
+        body = {"thinking_level": "high", "title": "Mine"}
+        receipt = await b.act(id, "configure", body, Idempotency_Key="k")
+        assert await b.act(id, "configure", body, Idempotency_Key="k") == receipt
+        status, problem = await b.send("POST", f"/sessions/{id}/configure", {"model": "scripted:nope"})
+        assert (status, problem["detail"]) == (422, "The model 'scripted:nope' is not offered. Models here: .")
+        await a.act(id, "abort")  # it is heard after what was queued before
+        while (shown := (await a.send("GET", f"/sessions/{id}"))[1])["thinking_level"] != "high":
+            pass
+        assert shown["title"] == "Mine"
 
 
 async def test_without_watchers_nothing_is_sent(postgres: Database) -> None:

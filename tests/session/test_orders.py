@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.session.kit import cut, done, records, reopened, said
 
-from steersman import Agent, AgentEvent, EventStream, RunResult, Session, ToolContext, tool
+from steersman import Agent, AgentEvent, Approval, EventStream, RunResult, Session, ToolContext, tool
 from steersman.session import SessionQueue, SessionTaken
 from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel, answer, call
@@ -294,6 +294,50 @@ async def test_a_question_that_a_crash_cut_off_is_answered_when_it_is_asked_agai
     result = await _end(agent.continue_())
     assert (result.text, ran) == ("Done.", ["a"])
     done(agent)
+
+
+async def test_settings_are_changed_by_another_one_from_the_next_turn_on(stores: Store) -> None:
+    """durable.md U2: they are kept for whoever opens the session next, and start no run."""
+    rope, model = Rope(), ScriptedModel(answer(call("hold")), "Stopped.")
+    agent = _agent(stores, rope, stream_fn=model, approval=Approval(allow=["hold"]))
+    stream = agent.prompt("Begin.")
+    await rope.begun.wait()
+    with SessionQueue(stores, "s") as queue:
+        changes: Any = {"thinking_level": "high", "mode": "plan", "limits": {"max_turns": 7}, "title": "Mine"}
+        assert await asyncio.to_thread(lambda: queue.configure(**changes, key="k")) == (1, True)
+        assert await asyncio.to_thread(lambda: queue.configure(**changes, key="k")) == (1, False)
+        await asyncio.to_thread(lambda: queue.configure(limits={"max_cost": None}))
+        await asyncio.to_thread(queue.steer, "Go on.")
+        assert (await _end(stream)).text == "Stopped."
+        assert queue.waiting() == []
+    limits, approval = agent.config.execution_limits, agent.config.approval
+    assert limits is not None
+    assert approval is not None
+    levels = [options.thinking_level for _, options in model.requests]
+    assert (levels, approval.mode, limits.max_turns) == (["off", "high"], "plan", 7)
+    done(agent)
+    with Session.open(stores, "s", write=False) as session:
+        kept = session.recorder.index.settings
+    assert kept == {"thinking_level": "high", "mode": "plan", "limits": {"max_turns": 7, "max_cost": None}}
+    assert [summary.title for summary in stores.list()] == ["Mine"]
+
+
+async def test_settings_that_the_agent_refuses_change_nothing(stores: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """durable.md U2: the reason is logged and recorded, and what comes after it is heard."""
+    agent = _agent(stores, Rope(), "Yes.")
+    with SessionQueue(stores, "s") as queue:
+        await asyncio.to_thread(lambda: queue.configure(mode="plan", thinking_level="low"))
+        await asyncio.to_thread(lambda: queue.configure(limits={"max_turns": -1}))
+        with pytest.raises(ValueError, match=r"These settings cannot be changed so: .* Got \{'system_prompt': 'x'\}"):
+            queue.configure(system_prompt="x")  # pyright: ignore[reportCallIssue]
+        await asyncio.to_thread(queue.follow_up, "Hi.")
+    await _until(agent, lambda: bool(agent.queued.follow_up))
+    assert agent.thinking_level == "off"
+    assert "This agent has no approval policy, so it has no mode." in caplog.text
+    done(agent)
+    reasons = [record.payload.get("reason", "") for record in records(stores, "s") if record.type == "order"]
+    assert [bool(reason) for reason in reasons] == [True, True]
+    assert [record.type for record in records(stores, "s")].count("configured") == 0
 
 
 async def test_an_order_of_an_unknown_kind_is_refused_and_stays(stores: Any, caplog: pytest.LogCaptureFixture) -> None:

@@ -113,6 +113,8 @@ class Agent(AgentSettings, Generic[OutputT]):
         self._assemble(config, make_output(output_type), context, inbox)
         if session is not None:
             self._replace_session(session)
+            assert self._session_link is not None
+            self._session_link.listen()
 
     @classmethod
     def from_config(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
+
+import msgspec
 
 from steersman.context.context import AgentContext
 from steersman.context.log import Log
@@ -14,6 +17,7 @@ from steersman.loop.config import AgentLoopConfig
 from steersman.loop.inbox import Inbox, QueuedMessage, Receipt
 from steersman.loop.questions import Answer, Questions
 from steersman.provider.models.registry import find_known_keys
+from steersman.session.records import CONFIGURED, to_json_value
 from steersman.session.stores.store import SessionTaken
 from steersman.tools.tool import Tool
 from steersman.types.artifacts import MemoryContents
@@ -30,13 +34,15 @@ if TYPE_CHECKING:
     from steersman.session.relay import Relay
     from steersman.session.session import Session
 
+_log = logging.getLogger("steersman")
+
 
 class SessionLink:
     """The session of an agent. The agent continues its conversation; a session belongs to one agent at a time."""
 
     __slots__ = (
-        "__weakref__", "_cancel", "_closed", "_context", "_dispatcher", "_inbox", "_opened", "_questions",
-        "_subscription", "session",
+        "__weakref__", "_cancel", "_closed", "_configure", "_context", "_dispatcher", "_inbox", "_is_listening",
+        "_opened", "_questions", "_subscription", "session",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +54,7 @@ class SessionLink:
         config: AgentLoopConfig,
         questions: Questions,
         cancel: WeakMethod[Callable[[str], bool]],
+        configure: WeakMethod[Callable[[Mapping[str, Any]], None]],
     ) -> None:
         from steersman.session.session import Session
 
@@ -59,8 +66,9 @@ class SessionLink:
         self._dispatcher = dispatcher
         self._questions = questions
         self._cancel = cancel
+        self._configure = configure
         self._opened = self.session is not where
-        self._closed = False
+        self._closed = self._is_listening = False
         try:
             self._attach(config)
         except BaseException:
@@ -154,7 +162,12 @@ class SessionLink:
             self._answer(order)
         dispatcher, journal = self._dispatcher, session.recorder.journal
         session.listening.set_feed(lambda relay: _feed_relay(relay, dispatcher, journal))
-        session.listening.start(self._hear, self._end_run)
+
+    def listen(self) -> None:
+        """Hear what other processes queue, first what waits already; once is enough."""
+        if not self._is_listening:
+            self._is_listening = True
+            self.session.listening.start(self._hear, self._end_run)
 
     def _hear(self, order: Order) -> None:
         """Do what another process has queued, in any thread."""
@@ -164,12 +177,32 @@ class SessionLink:
             recorder.accept_order(
                 order, lambda: self._inbox.add(kind, message, mode=order.mode, key=order.key, id=order.id)
             )
+        elif order.kind == "configure":
+            self._change_settings(order)
         else:
             recorder.record_order(order)
         if order.kind == "abort" and not self._cancel_run("aborted"):
             self.session.listening.note_abort()
         elif order.kind in ("approve", "deny"):
             self._answer(order)
+
+    def _change_settings(self, order: Order) -> None:
+        """Change what another process wants changed, and keep it; a refusal is logged and recorded.
+
+        The order is recorded last: after a crash in between it is heard again, which changes nothing.
+        """
+        changes, configure = to_json_value(order.settings or {}), self._configure()
+        title = changes.pop("title", None)
+        try:
+            if changes and configure is not None:
+                configure(changes)
+                self.session.recorder.add(CONFIGURED, changes)
+            if title is not None:
+                self.session.set_title(title)
+        except (TypeError, ValueError, SteersmanError) as error:
+            _log.error("What was to be changed of the session %r was refused: %s", self.session.id, error)
+            order = msgspec.structs.replace(order, reason=str(error))
+        self.session.recorder.record_order(order)
 
     def _answer(self, order: Order) -> None:
         decision = "approved" if order.kind == "approve" else "denied"

@@ -184,6 +184,8 @@ class AgentSettings(AgentControls):
             self._replace_conversation(messages)
         if self._session_link is not None:
             self._session_link.add_keys(config)
+            # Only now: what is queued may change the options too.
+            self._session_link.listen()
 
     def _build_config(self, changes: dict[str, Any]) -> tuple[AgentLoopConfig, OutputPolicy | None]:
         """The configuration with these changes, and what reads the output with it."""
@@ -211,10 +213,16 @@ class AgentSettings(AgentControls):
             old.detach()
             self._session_link = None
         if session is not None:
-            cancel = WeakMethod(self._cancel_run)
+            cancel, configure = WeakMethod(self._cancel_run), WeakMethod(self._configure_from_outside)
             self._session_link = SessionLink(
-                session, context, self.inbox, self.dispatcher, self.config, self.questions, cancel
+                session, context, self.inbox, self.dispatcher, self.config, self.questions, cancel, configure
             )
+
+    def _configure_from_outside(self, changes: Mapping[str, Any]) -> None:
+        """Change what another process has queued for the session."""
+        from steersman.agent.outside import change_settings
+
+        change_settings(self, changes)
 
 
 def check_system_prompt(value: object) -> None:

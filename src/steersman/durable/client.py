@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, Unpack
 
 from temporalio.client import Client as TemporalClient
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
@@ -33,6 +33,7 @@ from steersman.session.records import Payload
 from steersman.session.restore import find_last_answer
 from steersman.session.session import Session
 from steersman.session.session_queue import Queued, SessionQueue
+from steersman.session.settings import SettingChanges
 from steersman.session.stores.store import FollowedStore, SessionExists
 from steersman.types.messages import MessageLike
 
@@ -126,6 +127,18 @@ class Client:
     ) -> Queued:
         """Deny a tool call that waits for approval; the model reads the reason."""
         return await self._say(session_id, lambda queue: queue.deny(approval_id, reason, by=by, key=key))
+
+    async def configure(self, session_id: str, *, key: str | None = None, **settings: Unpack[SettingChanges]) -> Queued:
+        """Change settings for this session, from the next turn on; it starts no run. Raises `ValueError`.
+
+        A worker that refuses them logs why.
+        """
+
+        def send() -> Queued:
+            with SessionQueue(self.store, session_id) as queue:
+                return queue.configure(key=key, **settings)
+
+        return await asyncio.to_thread(send)
 
     async def continue_(self, session_id: str) -> None:
         """Go on after an error or an abort, without a new message; while a run goes on this does nothing."""

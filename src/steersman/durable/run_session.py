@@ -16,6 +16,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from steersman.agent.named import DEFAULT_AGENT, make_named_agent
+from steersman.agent.outside import restore_settings
 from steersman.durable.held_handle import HeldHandle
 from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Job, Outcome
 from steersman.durable.questions import find_questions
@@ -109,9 +110,11 @@ class SessionRunner:
     async def _open(self, job: Job, *, take_over: bool) -> SupervisedSession:
         session, handle = await self._finish_opening(self._open_session(job, take_over=take_over))
         try:
+            _check_records(session)
             recorded = session.recorder.index.agent_name
             name = self._choose_agent(job.agent or recorded)
             agent = await make_named_agent(name, self._agents[name])
+            restore_settings(agent, session.recorder.index.settings, session.id)
             supervised = SupervisedSession(agent, session, handle, job, self._rest_after)
             await asyncio.to_thread(supervised.attach, name if name != recorded else None)
         except BaseException:
@@ -185,6 +188,13 @@ def _hold(handle: Handle) -> _Opened:
     assert isinstance(handle, SharedHandle)
     held = HeldHandle(handle, _PATIENCE)
     return _Opened(Session(held), held)  # which closes the handle if it fails
+
+
+def _check_records(session: Session) -> None:
+    """Raise if a newer version has written to the session: what this one does not know may change what it means."""
+    if unknown := session.recorder.index.unknown:
+        kinds = ", ".join(map(repr, sorted(unknown)))
+        raise _SkewError(f"It has records of kinds that this worker does not know: {kinds}. Update the worker.")
 
 
 def _close_opened(task: asyncio.Task[_Opened]) -> None:

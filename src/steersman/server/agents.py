@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from steersman.agent.agent import Agent
 from steersman.agent.named import make_named_agent
+from steersman.agent.outside import restore_settings
 from steersman.server.outline import Outline
-from steersman.server.settings import change_settings
-
-_log = logging.getLogger("steersman.server")
 
 
 async def make_agent(
@@ -21,8 +18,5 @@ async def make_agent(
     name = outline.agent
     made = agents.get(name) or next(iter(agents.values()))
     agent = await make_named_agent(name, made)
-    try:
-        change_settings(agent, outline.settings, models)
-    except ValueError as error:
-        _log.warning("The session %r goes on without what was configured before: %s", session_id, error)
+    restore_settings(agent, outline.settings, session_id, models)
     return agent

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from steersman.agent.agent import Agent
+from steersman.agent.outside import change_settings
 from steersman.context.entries import Entry
 from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
@@ -20,10 +21,10 @@ from steersman.loop.entry import Start, start_run
 from steersman.server.answers import make_answer, read_answer
 from steersman.server.hub import Hub
 from steersman.server.order_starts import feed_followers, follow_orders
-from steersman.server.outline import CONFIGURED, Outline
+from steersman.server.outline import Outline
 from steersman.server.receipts import Receipt, Receipts, make_receipt
-from steersman.server.settings import change_settings
 from steersman.session.orders import Order
+from steersman.session.records import CONFIGURED
 from steersman.session.session import Session
 from steersman.types.continuation import Initial
 from steersman.types.errors import AgentBusy, UnknownApproval, describe_exception
@@ -347,13 +348,16 @@ class LiveSession(Receipts):
     async def configure(
         self, changes: Mapping[str, Any], models: Collection[str], *, key: str | None = None
     ) -> Receipt:
-        """Change settings of the agent, for good in this session; raises `ValueError` for what is not offered."""
+        """Change settings of the agent and the title, for good; raises `ValueError` for what is not offered."""
         if (known := await self.find_receipt(key)) is not None:
             return known
-        change_settings(self.agent, changes, models)
-        if changes:
-            self._outline.add_settings(dict(changes))
-            self.session.recorder.add(CONFIGURED, dict(changes))
+        settings = {name: value for name, value in changes.items() if name != "title"}
+        change_settings(self.agent, settings, models)
+        if settings:
+            self._outline.add_settings(settings)
+            self.session.recorder.add(CONFIGURED, settings)
+        if "title" in changes:
+            await asyncio.to_thread(self.session.set_title, changes["title"])
         return await self.keep_receipt("configure", key, {"id": self.session.id, "status": "accepted"})
 
     async def wait_until_idle(self) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 import msgspec
 
 from steersman.server.log_events import RunSpans, describe_record
-from steersman.session.records import SERVED, Payload, Record, decode
+from steersman.session.records import CONFIGURED, SERVED, Payload, Record, decode
+from steersman.session.settings import merge_settings
 
 RECEIPT = "receipt"
 """The type of the record of an answered request that had an idempotency key."""
 REFUSED = "refused"
 """The status of a receipt that takes back the one before it: what it was for could not begin."""
-
-CONFIGURED = "configured"
-"""The type of the record of what `configure` has changed."""
 
 _MARKS = tuple(
     f'"{name}"'.encode()
@@ -101,10 +99,7 @@ class Outline:
 
     def add_settings(self, changes: Payload) -> None:
         """Add what `configure` has changed to what it had changed before."""
-        limits: Any = {**self.settings.get("limits", {}), **changes.get("limits", {})}
-        self.settings |= changes
-        if limits:
-            self.settings["limits"] = limits
+        self.settings = merge_settings(self.settings, changes)
 
     def list_queued(self) -> list[Payload]:
         """The queued messages in the order in which a run takes them."""

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from math import inf
 from typing import Any, Protocol
 
+from steersman.agent.outside import check_offered
 from steersman.server.live import Approvals, LiveSession
 from steersman.server.outline import Outline, read_outline
 from steersman.server.receipts import Receipt, make_receipt
@@ -101,6 +102,19 @@ class RemoteSession:
         """Interrupt the run there, if there is one."""
         receipt = make_receipt(self.id, key)
         return await self._send(receipt, lambda queue: queue.abort(key=key, id=receipt["id"]))
+
+    async def configure(
+        self, changes: Mapping[str, Any], models: Collection[str], *, key: str | None = None
+    ) -> Receipt:
+        """Change settings of the agent there, from its next turn on; raises `ValueError` for what is not offered.
+
+        If no process has the session open, the next one that does hears of it.
+        """
+        if "model" in changes:
+            check_offered(changes["model"], models)
+        queue, receipt = await self._open_queue(), make_receipt(self.id, key)
+        await asyncio.to_thread(lambda: queue.configure(**changes, key=key, id=receipt["id"]))
+        return receipt
 
     # Answering questions
 

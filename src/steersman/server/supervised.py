@@ -117,6 +117,6 @@ def refuse_to_open(id: str, supervisor: Supervisor | None) -> None:
         return
     raise SessionBusy(
         f"The session {id!r} is run by workers, and this server opens none. It takes prompts, steering, follow-ups, "
-        "aborts, answers and continue over the API and the page, and runs over AG-UI and MCP; a server without "
-        "--temporal offers the rest."
+        "aborts, answers, settings and continue over the API and the page, and runs over AG-UI and MCP; a server "
+        "without --temporal offers the rest."
     )

@@ -11,7 +11,8 @@ from typing import cast
 import msgspec
 
 from steersman.session.orders import Order, find_answer
-from steersman.session.records import ARTIFACT, CONTENT, SERVED, STATE, TREE, Payload, find_digest
+from steersman.session.records import ARTIFACT, CONFIGURED, CONTENT, KINDS, SERVED, STATE, TREE, Payload, find_digest
+from steersman.session.settings import merge_settings
 from steersman.session.tree import Node, Tree
 
 
@@ -57,6 +58,10 @@ class Index:
         self.answers: dict[str, Order] = {}
         # The contents of artifacts by their hash: the numbers of their records, and about how many bytes they have.
         self.contents: dict[str, tuple[int, int]] = {}
+        # What was changed of the agent for this session.
+        self.settings: Payload = {}
+        # The types of records that this version does not know.
+        self.unknown: set[str] = set()
         self.problems: list[str] = []
         self.importing: str | None = None
         self._last: _Head | None = None
@@ -138,6 +143,8 @@ class Index:
             # In base64 four characters are three bytes; a little more than the size.
             self.contents.setdefault(find_digest(head.id), (head.seq, len(bytes(head.payload)) * 3 // 4))
             return
+        if head.type not in KINDS:
+            self.unknown.add(head.type)
         read = _READERS.get(head.type)
         # Most events are of no use here, and need not be decoded.
         if read is not None and (self.answers or head.type != "event"):
@@ -180,6 +187,10 @@ def _read_session(index: Index, _: str, fields: Payload) -> None:
 
 def _read_agent_name(index: Index, _: str, fields: Payload) -> None:
     index.agent_name = _get_text(fields, "agent") or index.agent_name
+
+
+def _read_settings(index: Index, _: str, fields: Payload) -> None:
+    index.settings = merge_settings(index.settings, fields)
 
 
 def _read_import_end(index: Index, id: str, _: Payload) -> None:
@@ -237,6 +248,7 @@ def _read_event(index: Index, _: str, fields: Payload) -> None:
 _READERS: dict[str, Callable[[Index, str, Payload], None]] = {
     "session": _read_session,
     SERVED: _read_agent_name,
+    CONFIGURED: _read_settings,
     "imported": _read_import_end,
     "leaf": _read_leaf,
     "label": _read_label,

@@ -11,14 +11,18 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from steersman.session.records import Payload, to_json_value
+from steersman.session.settings import Configure
 from steersman.types.messages import AgentMessage
 
-OrderKind: TypeAlias = Literal["steering", "follow_up", "abort", "approve", "deny"]
-KINDS: Final = frozenset(("steering", "follow_up", "abort", "approve", "deny"))
+OrderKind: TypeAlias = Literal["steering", "follow_up", "abort", "approve", "deny", "configure"]
+KINDS: Final = frozenset(("steering", "follow_up", "abort", "approve", "deny", "configure"))
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Something to hear: a message, an abort, or the answer to a question. `number` is its place in the queue."""
+    """Something to hear: a message, an abort, the answer to a question, or settings.
+
+    `number` is its place in the queue, `reason` why a call is denied, or why the settings were refused.
+    """
 
     kind: OrderKind
     id: str
@@ -30,6 +34,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     remember: bool = False
     by: str = ""
+    settings: Configure | None = None
 
     def describe(self) -> Payload:
         """The order for the log, without the message, which has a record of its own."""

@@ -41,6 +41,16 @@ _CONTENT_ID: Final = "sha256_"
 SERVED: Final = "served"
 """The type of the record that says which agent a session was made for, by its name in a server or worker."""
 
+CONFIGURED: Final = "configured"
+"""The type of the record of what was changed of the agent, for this session from then on."""
+
+KINDS: Final = TREE | {
+    HEADER, STATE, ARTIFACT, CONTENT, SERVED, CONFIGURED, "imported", "leaf", "label", "run_start", "run_end",
+    "accepted", "delivered", "returned", "order", "intent", "result", "event", "receipt", "aside", "files_undone",
+    "evaluated", "score",
+}  # fmt: skip
+"""The types of all records that this version writes. A worker does not run a session that has others."""
+
 Payload: TypeAlias = dict[str, Any]
 
 

@@ -10,7 +10,7 @@ none, the next one that opens the session does. Everything is heard once and in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, Unpack
 
 import msgspec
 
@@ -18,6 +18,7 @@ from steersman.provider.models.registry import find_known_keys
 from steersman.session.opening import Where, open_store
 from steersman.session.orders import Order, OrderKind, UnreadableOrder, read_order
 from steersman.session.records import redact_values, to_json_value
+from steersman.session.settings import Configure, SettingChanges
 from steersman.session.stores.store import SharedStore
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
@@ -78,6 +79,24 @@ class SessionQueue:
     def deny(self, approval_id: str, reason: str = "", *, by: str = "application", key: str | None = None) -> Queued:
         """Deny a tool call that waits for approval; the model reads the reason."""
         return self._send("deny", key, None, approval_id=approval_id, reason=reason, by=by)
+
+    def configure(
+        self,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        **settings: Unpack[SettingChanges],
+    ) -> Queued:
+        """Change settings of the agent, for this session from the next turn on; raises `ValueError` for unknown ones.
+
+        `limits` are `max_turns`, `max_total_tokens`, `max_duration` and `max_cost`. What the agent refuses is logged
+        there. Nothing of it starts a run.
+        """
+        try:
+            checked = msgspec.convert(settings, Configure)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"These settings cannot be changed so: {error}. Got {settings!r:.500}.") from error
+        return self._send("configure", key, id, settings=checked)
 
     def waiting(self) -> Sequence[Order]:
         """What no agent has heard yet, by number; without what this version does not know."""

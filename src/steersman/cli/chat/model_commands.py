@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast, get_args
 
 from steersman.cli.exits import UserError, suggest_nearest
-from steersman.cli.sessions.saved import CONFIGURED
 from steersman.cli.setup.budget import add_usual_prices, explain_missing_budget, has_unknown_price
 from steersman.cli.setup.model_choice import resolve_model
 from steersman.cli.setup.startup import make_context_config
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.approval import Mode
+from steersman.session.records import CONFIGURED
 from steersman.types.model import Model, ThinkingLevel
 
 if TYPE_CHECKING:

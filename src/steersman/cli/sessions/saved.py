@@ -19,14 +19,12 @@ from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import find_session_file, find_state_folder, make_private_folder
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.log import Log
+from steersman.session.records import CONFIGURED
 from steersman.session.session import Session
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionBusy, SessionError, Summary
 from steersman.types.messages import EndReason
 from steersman.types.usage import Usage
-
-CONFIGURED = "configured"
-"""The type of the record of what was changed of a session's agent, such as its model."""
 
 ASIDE = "aside"
 """The type of the record of what a request beside the runs used, such as for a summary."""

@@ -25,6 +25,7 @@ from steersman.server.sessions import Listed, Sessions
 from steersman.server.supervised import WorkerSession, create_for_worker
 from steersman.server.tree_view import read_tree
 from steersman.server.watch import Watch
+from steersman.session.settings import Configure
 from steersman.session.stores.store import SessionError, SessionNotFound
 from steersman.types.wire import encode
 
@@ -200,15 +201,10 @@ class Api:
 
     async def configure(self, request: web.Request) -> web.Response:
         """Change the model, the thinking level, the approval mode, limits or the title."""
-        body = await read_body(request, bodies.Configure)
-        live, key = await self._open(request, starts=False), _read_key(request)
+        body = await read_body(request, Configure)
+        live, key = await self._find(request, starts=False), _read_key(request)
         changes: dict[str, Any] = msgspec.to_builtins(body)
-        title = changes.pop("title", None)
-        is_new = key is None or not live.is_known(key)
-        receipt = await live.configure(changes, self.sessions.models, key=key)
-        if title is not None and is_new:
-            await asyncio.to_thread(live.session.set_title, title)
-        return _accept(receipt)
+        return _accept(await live.configure(changes, self.sessions.models, key=key))
 
     async def _open(self, request: web.Request, *, starts: bool = True, take_over: bool = False) -> LiveSession:
         """The session of the request; `starts` says that a run may begin, which is refused while draining."""

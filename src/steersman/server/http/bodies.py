@@ -82,25 +82,6 @@ class Decision(_Body, frozen=True):
     remember: bool = False
 
 
-class Limits(_Body, frozen=True):
-    """Limits of runs; `null` switches one off."""
-
-    max_turns: int | msgspec.UnsetType | None = msgspec.UNSET
-    max_total_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
-    max_duration: float | msgspec.UnsetType | None = msgspec.UNSET
-    max_cost: float | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class Configure(_Body, frozen=True):
-    """What may be changed from outside."""
-
-    model: str | msgspec.UnsetType = msgspec.UNSET
-    thinking_level: Literal["off", "minimal", "low", "medium", "high"] | msgspec.UnsetType = msgspec.UNSET
-    mode: Literal["ask", "accept-edits", "plan", "bypass"] | msgspec.UnsetType = msgspec.UNSET
-    limits: Limits | msgspec.UnsetType = msgspec.UNSET
-    title: str | msgspec.UnsetType = msgspec.UNSET
-
-
 async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
     """The body of a request; raises a problem if it is malformed."""
     data = await read_bytes(request)

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from steersman.server.http import bodies
 from steersman.server.http.api import Api
+from steersman.session.settings import Configure
 
 Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -66,7 +67,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/sessions/{id}/rerun", Api.rerun, 202, bodies.RerunAt),
     Route("POST", "/sessions/{id}/approve", Api.approve, 202, bodies.Decision),
     Route("POST", "/sessions/{id}/deny", Api.deny, 202, bodies.Decision),
-    Route("POST", "/sessions/{id}/configure", Api.configure, 202, bodies.Configure),
+    Route("POST", "/sessions/{id}/configure", Api.configure, 202, Configure),
 )
 
 
