@@ -17,7 +17,7 @@ from aiohttp.connector import Connection
 from tests.provider.http.responses import make_response, split_response
 from yarl import URL
 
-from steersman.provider.http.fast_path import FastResponse
+from steersman.provider.http.fast_path import FastConnection
 from steersman.provider.http.response import Response
 
 Receive = Callable[[Connection, ClientRequest], Awaitable["Response | PlainResponse"]]
@@ -171,11 +171,11 @@ class Line:
 
 
 async def receive_fast(connection: Connection, request: ClientRequest) -> Response:
-    response = FastResponse(connection)
+    ours = FastConnection(connection, lambda one: None if one.can_be_used() else one.discard())
     try:
-        return await response.send(b"", request)
+        return await ours.send(b"", request)
     except BaseException:
-        response.close()
+        ours.close()
         raise
 
 

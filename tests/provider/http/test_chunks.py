@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rows import each_row
 
-from steersman.provider.http.fast_path import ChunkDecoder
+from steersman.provider.http.chunks import ChunkDecoder
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"word "}}]}\n\n'
 LONG = b"x" * 70_000

@@ -164,7 +164,7 @@ class SocketBench:
 
     async def _post_fast(self) -> Response:
         pool = await open_pool()
-        return await pool.post(self._url, {}, b"{}", proxy=None, timeout=ClientTimeout(total=None))
+        return await pool.post(self._url, {}, {}, b"{}", proxy=None, timeout=ClientTimeout(total=None))
 
     async def _post_plainly(self) -> PlainResponse:
         session = (await open_pool()).session

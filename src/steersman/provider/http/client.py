@@ -196,7 +196,8 @@ class Exchange:
                 # No variable here holds the headers: a traceback that shows variables would show the key.
                 self._response = await pool.post(
                     url,
-                    _merge_headers(call.headers, self.model.headers),
+                    call.headers,
+                    self.model.headers,
                     call.body,
                     proxy=proxy,
                     timeout=_make_timeout(self._limits.connect_timeout),
@@ -379,11 +380,6 @@ class Exchange:
 @lru_cache(maxsize=16)
 def _make_timeout(connect: float | None) -> ClientTimeout:
     return ClientTimeout(total=None, connect=connect)
-
-
-def _merge_headers(given: Mapping[str, str], own: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers of the wire, and over them those in the model's settings, by lower-case name."""
-    return {name.lower(): value for part in (given, own) for name, value in part.items()}
 
 
 def _lower_names(response: Response) -> dict[str, str]:

@@ -1,181 +1,24 @@
-"""The fast path: a POST on a pooled aiohttp connection whose chunked 200 response is read without aiohttp's parser.
+"""The fast path: a connection of aiohttp on which the usual requests are sent and answered without aiohttp.
 
-All chunks of one network read are decoded in one go. Only a head and chunks of the plainest form are read here, which
-every parser takes for the same. Any other response is handed over to aiohttp, from its first byte, and the rest of a
-body to aiohttp's parser, from its first byte that is not plain: so both accept the same responses.
+aiohttp opens the connection. A request is one write, and a chunked 200 response is read here, if its head and chunks
+have the plainest form, which every parser takes for the same. Any other response is handed over to aiohttp, from its
+first byte, and the rest of a body to aiohttp's parser, from its first byte that is not plain: so both accept the same
+responses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import select
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
-from aiohttp import ClientPayloadError, ClientRequest, StreamReader
-from aiohttp.base_protocol import BaseProtocol
+from aiohttp import ClientPayloadError, ClientRequest
 from aiohttp.connector import Connection
-from aiohttp.http_parser import HttpResponseParser
 
+from steersman.provider.http.chunks import CRLF, END_OF_HEAD, ChunkDecoder
 from steersman.provider.http.response import Response, receive_with_aiohttp
-
-_CRLF = b"\r\n"
-_END_OF_HEAD = b"\r\n\r\n"
-# The size of a plain chunk: no extension, no space, no long row of zeros. The second is one that has not arrived whole.
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
-_SIZE_START = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
-# The sizes of most chunks, as servers write them, and what they mean.
-_LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
-_CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"
-# Bytes that aiohttp's parser may hold of one network read before it would pause the connection, which is not its own.
-_NO_PAUSE = 2**30
-
-
-class ChunkDecoder:
-    """One body: `is_complete` once all has arrived, `has_surplus` if more came, `error` says what is wrong with it.
-
-    Only plain chunks are decoded here. From the first byte that is not plain (an extension, a trailer, other line ends,
-    garbage), aiohttp's parser decodes the rest: it alone decides what is malformed.
-    """
-
-    __slots__ = ("_content", "_head", "_left", "_parser", "_rest", "error", "has_surplus", "is_complete")
-
-    def __init__(self, head: bytes = _CHUNKED_HEAD) -> None:
-        # For aiohttp's parser, whose limits count the head as well.
-        self._head = head
-        # None as long as every chunk is plain.
-        self._parser: HttpResponseParser | None = None
-        self._content: StreamReader | None = None
-        # How much of the open chunk has not arrived yet, including its CRLF.
-        self._left = 0
-        # The start of a size, of the CRLF behind a chunk, or of the last chunk.
-        self._rest = b""
-        self.is_complete = False
-        self.has_surplus = False
-        self.error: str | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether all that has come is plain chunks and nothing else."""
-        return self._parser is None and not self.has_surplus
-
-    def feed(self, data: bytes) -> bytes:
-        """The part of the body in these bytes; b"" once it is complete or malformed."""
-        if self._parser is not None:
-            return self._parse_with_aiohttp(data)
-        if self._rest:
-            data, self._rest = self._rest + data, b""
-        out: list[bytes] = []
-        at = 0
-        tried = False
-        while at < len(data) and not self.is_complete and self._parser is None:
-            if self._left:
-                at = self._take_open_chunk(data, at, out)
-            elif tried:
-                at = self._read_size(data, at)
-            else:
-                # Only once per read: chunks that cannot be taken in one go would be split again and again.
-                tried = True
-                at = self._take_whole_chunks(data, at, out)
-        if self._parser is not None:
-            out.append(self._parse_with_aiohttp(data[at:]))
-        else:
-            self.has_surplus = self.has_surplus or (self.is_complete and at < len(data))
-        return out[0] if len(out) == 1 else b"".join(out)
-
-    def end(self) -> None:
-        """The connection was closed: aiohttp's parser, if it decodes the rest, says whether the body is complete."""
-        if self._parser is not None and self._content is not None and self.error is None:
-            with suppress(Exception):  # whatever it raises means that the body is not complete
-                self._parser.feed_eof()
-            self.is_complete = self._content.is_eof()
-
-    def _take_whole_chunks(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Take all whole chunks, if every one is plain; return where the next one begins."""
-        end = data.rfind(_CRLF)
-        if end < at:
-            return at
-        # Sizes and contents alternate, unless a content holds a CRLF of its own.
-        lines = data[at:end].split(_CRLF)
-        if len(lines) % 2:
-            end -= len(lines.pop()) + len(_CRLF)
-        contents = lines[1::2]
-        if not contents or list(map(_LENGTHS.get, lines[::2])) != list(map(len, contents)) or b"" in contents[:-1]:
-            return at
-        self.is_complete = not contents[-1]
-        out += contents
-        return end + len(_CRLF)
-
-    def _take_open_chunk(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """Take what there is of the open chunk, and the CRLF behind it."""
-        content = self._left - len(_CRLF)
-        if content > 0:
-            taken = data[at : at + content]
-            out.append(taken)
-            self._left -= len(taken)
-            return at + len(taken)
-        end = data[at : at + len(_CRLF)]
-        if not _CRLF.startswith(end):
-            # Its parser must stand behind the content of a chunk, so it gets one.
-            self._open_parser(b"1\r\nx")
-            return at
-        if len(end) < len(_CRLF):
-            self._rest = end
-        else:
-            self._left = 0
-        return at + len(end)
-
-    def _read_size(self, data: bytes, at: int) -> int:
-        """Read the size that begins here; the last chunk, of size 0, is read whole or not at all."""
-        size = _SIZE.match(data, at)
-        behind = b"" if size is None else data[size.end() : size.end() + len(_CRLF)]
-        if size is not None and (length := int(size[1], 16)):
-            self._left = length + len(_CRLF)
-            return size.end()
-        if size is not None and behind == _CRLF:
-            self.is_complete = True
-            return size.end() + len(_CRLF)
-        if _CRLF.startswith(behind) if size is not None else _SIZE_START.fullmatch(data, at) is not None:
-            self._rest = data[at:]
-            return len(data)
-        self._open_parser(b"")
-        return at
-
-    def _open_parser(self, start: bytes) -> None:
-        """Open a parser of aiohttp at the start of a chunk, or behind these bytes of one."""
-        loop = asyncio.get_running_loop()
-        self._parser = HttpResponseParser(BaseProtocol(loop), loop, _NO_PAUSE)
-        messages, _, _ = self._parser.feed_data(self._head + _END_OF_HEAD + start)
-        self._content = messages[0][1]
-        self._content.read_nowait()
-
-    def _parse_with_aiohttp(self, data: bytes) -> bytes:
-        parser, content = self._parser, self._content
-        assert parser is not None
-        assert content is not None
-        # The last byte by itself: the body is complete with it, or before it and then there is a surplus.
-        for piece in (data[:-1], data[-1:]):
-            if self.is_complete or self.error is not None:
-                self.has_surplus = self.has_surplus or (self.is_complete and bool(piece))
-                continue
-            problem: BaseException | None = None
-            try:
-                parser.feed_data(piece)
-            except Exception as error:  # noqa: BLE001  # whatever it raises means that it refuses the bytes
-                problem = error
-            self.is_complete = content.is_eof()
-            problem = problem or content.exception()
-            if problem is not None and not self.is_complete:
-                self.error = _describe(problem)
-        return b"" if content.exception() is not None else content.read_nowait()
-
-
-def _describe(problem: BaseException) -> str:
-    # Without the bytes that it quotes: a part of an API key that the server repeats would not be found and redacted.
-    reason, found, _ = str(getattr(problem, "message", "")).partition(":\n")
-    return f"the chunks are malformed ({reason if found else type(problem).__name__})"
-
 
 _OK = b"HTTP/1.1 200 "
 _CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
@@ -196,22 +39,46 @@ _NOT_PLAIN = frozenset((b"content-encoding", b"content-length", b"proxy-connecti
 # Reading from the socket pauses while more than this was not read by the consumer.
 _MAX_UNREAD = 512 * 1024
 
+# There is no poll on Windows: there, a request that meets a closed connection is retried.
+_CAN_POLL = hasattr(select, "poll")
+if _CAN_POLL:
+    # POLLRDHUP (the peer alone has closed) exists on Linux only; the other flags exist everywhere.
+    _CLOSED = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
-class FastResponse(asyncio.Protocol):
-    """One request and its response. It replaces aiohttp's protocol on the transport until the response is read."""
+
+def is_closed_by_peer(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the other side has closed the connection, even if the event loop has not noticed yet."""
+    socket = None if transport is None else transport.get_extra_info("socket")
+    if socket is None or not _CAN_POLL:
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), _CLOSED)
+    return bool(poll.poll(0))
+
+
+class FastConnection(asyncio.Protocol):
+    """A connection with one request and its response at a time. It replaces aiohttp's protocol on the transport.
+
+    Once a response is complete, `release` gives the connection to `keep` for the next request. A response that is
+    handed over to aiohttp takes the connection along.
+    """
 
     __slots__ = (
-        "_call", "_chunks", "_connection", "_error", "_head", "_loop", "_parts", "_paused", "_reader", "_size",
-        "_transport", "_waiter",
+        "_call", "_chunks", "_connection", "_error", "_head", "_is_answering", "_keep", "_loop", "_parts", "_paused",
+        "_reader", "_size", "_transport", "_waiter",
     )  # fmt: skip
 
     status = 200
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, keep: Callable[[FastConnection], None]) -> None:
+        # None once aiohttp has it back.
         self._connection: Connection | None = connection
+        self._keep = keep
         self._reader: Any = connection.protocol
         self._transport: Any = connection.transport
         self._loop = asyncio.get_running_loop()
+        # From a request until its response is released or closed.
+        self._is_answering = False
         self._head = b""
         # None until the head has arrived and is that of a plain chunked response.
         self._chunks: ChunkDecoder | None = None
@@ -221,10 +88,13 @@ class FastResponse(asyncio.Protocol):
         self._error: Exception | None = None
         self._call: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._transport.set_protocol(self)
 
     async def send(self, data: bytes, request: ClientRequest) -> Response:
         """Send a request and wait for the head of its response."""
-        self._transport.set_protocol(self)
+        self._is_answering = True
+        self._head = b""
+        self._chunks = self._call = None
         self._transport.write(data)
         await self._wait_for_data()
         if self._chunks is not None:
@@ -247,6 +117,12 @@ class FastResponse(asyncio.Protocol):
         """Whether the whole body has arrived, read or not."""
         return self._chunks is not None and self._chunks.is_complete
 
+    def can_be_used(self) -> bool:
+        """Whether the connection is open, and nothing came on it since the last response."""
+        return (
+            self._connection is not None and not self._transport.is_closing() and not is_closed_by_peer(self._transport)
+        )
+
     def read_nowait(self) -> bytes:
         """The bytes that have arrived and were not read yet."""
         parts = self._parts
@@ -256,8 +132,7 @@ class FastResponse(asyncio.Protocol):
         parts.clear()
         self._size = 0
         if self._paused:
-            self._paused = False
-            self._transport.resume_reading()
+            self._resume_reading()
         return data
 
     async def read(self) -> bytes:
@@ -273,25 +148,40 @@ class FastResponse(asyncio.Protocol):
         self._call = call
 
     def release(self) -> None:
-        """Return the connection to the pool; close it if more came than the response, or the request is not sent."""
-        chunks = self._chunks
-        if chunks is None or not chunks.is_complete or chunks.has_surplus or self._transport.get_write_buffer_size():
+        """Keep the connection for another request if this one was sent and answered, and nothing more came."""
+        chunks, transport = self._chunks, self._transport
+        is_answered = chunks is not None and chunks.is_complete and not chunks.has_surplus
+        if not is_answered or transport.is_closing() or transport.get_write_buffer_size():
             self.close()
-        elif (connection := self._restore_protocol()) is not None:
+        elif self._is_answering:
+            self._is_answering = False
+            # More may have arrived before the end than was read; the next response must be read again.
+            self._parts.clear()
+            self._size = 0
             if self._paused:
-                # More arrived before the end than was read; the next response on this connection must be read again.
-                self._transport.resume_reading()
-            connection.release()
+                self._resume_reading()
+            self._keep(self)
 
     def close(self) -> None:
         """Close the connection, unless it was released."""
-        connection = self._restore_protocol()
-        if connection is not None:
-            connection.close()
+        if self._is_answering:
+            self._is_answering = False
+            self.discard()
             self._fail("Connection closed")
+
+    def discard(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._reader.transport is not None:
+                self._transport.set_protocol(self._reader)
+            connection.close()
 
     def data_received(self, data: bytes) -> None:
         """Decode what has arrived (called by the event loop)."""
+        if not self._is_answering:
+            self.discard()  # the server sends something that was not asked for
+            return
         part = self._read_head(data) if self._chunks is None else self._chunks.feed(data)
         chunks = self._chunks
         if chunks is None:
@@ -310,6 +200,10 @@ class FastResponse(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail a pending read, and tell aiohttp, whose connection it is (called by the event loop)."""
+        if not self._is_answering:
+            self._reader.connection_lost(exc)
+            self.discard()
+            return
         if self._chunks is None:
             self._hand_over_to_aiohttp()
         elif not self._chunks.is_complete:
@@ -334,7 +228,7 @@ class FastResponse(asyncio.Protocol):
         anywhere in the bytes that end its head.
         """
         self._head += data
-        head, end, body = self._head.partition(_END_OF_HEAD)
+        head, end, body = self._head.partition(END_OF_HEAD)
         if not end and _may_be_plain(head):
             return b""
         if end and _is_plain_chunked(head):
@@ -353,12 +247,9 @@ class FastResponse(asyncio.Protocol):
         self._reader.data_received(self._head)
         self._wake()
 
-    def _restore_protocol(self) -> Connection | None:
-        """Give the transport aiohttp's protocol back; return the connection if it is still ours."""
-        connection, self._connection = self._connection, None
-        if connection is not None and self._reader.transport is not None:
-            self._transport.set_protocol(self._reader)
-        return connection
+    def _resume_reading(self) -> None:
+        self._paused = False
+        self._transport.resume_reading()
 
     def _fail(self, why: str) -> None:
         if self._error is None:
@@ -388,7 +279,7 @@ def _is_plain_chunked(head: bytes) -> bool:
     """Whether this is the head of a 200 response with a chunked body and nothing else to observe."""
     if _PLAIN_HEAD.fullmatch(head) is None:
         return False
-    lines = head.lower() + _CRLF
+    lines = head.lower() + CRLF
     names = _find_notable(lines)
     return names is not None and _CHUNKED in lines and (b"connection" not in names or _KEEP_ALIVE in lines)
 

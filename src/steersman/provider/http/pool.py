@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-import select
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import AsyncGenerator, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from inspect import signature
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 from weakref import WeakSet
@@ -21,14 +20,14 @@ from aiohttp import ClientRequest, ClientSession, ClientTimeout, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from steersman.provider.http.fast_path import FastResponse
+from steersman.provider.http.fast_path import FastConnection, is_closed_by_peer
+from steersman.provider.http.idle import KEEPALIVE_SECONDS, IdleConnections
 from steersman.provider.http.response import AiohttpResponse, Response
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-_KEEPALIVE_SECONDS = 30.0
 _DNS_TTL_SECONDS = 300
 _READ_BUFFER = 64 * 1024
 _LARGE_BODY = 1024 * 1024
@@ -40,12 +39,6 @@ _FRAMING = frozenset(("connection", "content-encoding", "content-length", "expec
                       "transfer-encoding", "upgrade"))  # fmt: skip
 _FORBIDDEN_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _DEFAULT_HEADERS = {"accept": "text/event-stream", "accept-encoding": "identity", "user-agent": "steersman"}
-
-# There is no poll on Windows: there, a request that meets a closed connection is retried.
-_CAN_POLL = hasattr(select, "poll")
-if _CAN_POLL:
-    # POLLRDHUP (the peer alone has closed) exists on Linux only; the other flags exist everywhere.
-    _CLOSED = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
 
 class CheckingConnector(TCPConnector):
@@ -66,27 +59,43 @@ class CheckingConnector(TCPConnector):
                 if reader is not None:
                     self._used.add(reader)
                 return connection
-            if not _is_closed_by_peer(connection):
+            if not is_closed_by_peer(connection.transport):
                 return connection
             connection.close()
 
 
-def _is_closed_by_peer(connection: Connection) -> bool:
-    """Whether the other side has closed the connection, even if the event loop has not noticed yet."""
-    transport = connection.transport
-    socket = None if transport is None else transport.get_extra_info("socket")
-    if socket is None or not _CAN_POLL:
-        return False
-    poll = select.poll()
-    poll.register(socket.fileno(), _CLOSED)
-    return bool(poll.poll(0))
+class Route:
+    """How a request to a URL is sent on the fast path: what the pool needs to connect, and the head of the request."""
+
+    __slots__ = ("_given", "_head", "_own", "_start", "request", "server")
+
+    def __init__(self, request: ClientRequest) -> None:
+        self.request = request
+        # Requests with the same key can share connections.
+        self.server: Hashable = request.connection_key
+        self._start = f"POST {request.url.raw_path_qs} HTTP/1.1\r\nHost: {request.headers['Host']}\r\n"
+        # The head of the last request, up to the length of its body, and the headers in it.
+        self._given: Mapping[str, str] = {}
+        self._own: Mapping[str, str] = {}
+        self._head: bytes | None = None
+
+    def encode_head(self, given: Mapping[str, str], own: Mapping[str, str], length: int) -> bytes | None:
+        """The head of a request with these headers, the second ones over the first, or `None` if aiohttp must send it.
+
+        Raises `ValueError` for a header with a character that would end it.
+        """
+        if self._head is None or given != self._given or own is not self._own:
+            headers = {**_DEFAULT_HEADERS, **merge_headers(given, own)}
+            if not _FRAMING.isdisjoint(headers):
+                return None
+            self._head = encode_head(self._start, headers)
+            self._given, self._own = given, own
+        return b"%b%d\r\n\r\n" % (self._head, length)
 
 
-class Route(NamedTuple):
-    """What the pool needs to connect to a URL, and how the head of each request to it begins."""
-
-    request: ClientRequest
-    head: str
+def merge_headers(given: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The headers of the wire, and over them those in the model's settings, by lower-case name."""
+    return {name.lower(): value for part in (given, own) for name, value in part.items()}
 
 
 def parse_url(url: str) -> URL:
@@ -104,8 +113,7 @@ def build_route(url: str) -> Route | None:
         return None
     if not supports_fast_path(TCPConnector, ResponseHandler, ClientRequest):
         return None
-    request = ClientRequest("POST", address, loop=asyncio.get_running_loop())
-    return Route(request, f"POST {request.url.raw_path_qs} HTTP/1.1\r\nHost: {request.headers['Host']}\r\n")
+    return Route(ClientRequest("POST", address, loop=asyncio.get_running_loop()))
 
 
 def supports_fast_path(connector: type, reader: type, request: type) -> bool:
@@ -122,12 +130,12 @@ def supports_fast_path(connector: type, reader: type, request: type) -> bool:
     )
 
 
-def encode_head(start: str, headers: Mapping[str, str], length: int) -> bytes:
-    """The head of a request; `ValueError` for a header with a character that would end it."""
+def encode_head(start: str, headers: Mapping[str, str]) -> bytes:
+    """The head of a request up to its length; `ValueError` for a header with a character that would end it."""
     if _FORBIDDEN_IN_HEADER.search("".join((*headers, *headers.values()))) is not None:
         raise ValueError("A header holds a character that ends it.")
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    return f"{start}{lines}Content-Length: {length}\r\n\r\n".encode()
+    return f"{start}{lines}Content-Length: ".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,32 +144,42 @@ class Pool:
 
     session: ClientSession
     keeper: AsyncGenerator[None, None]
-    routes: dict[str, Route | None]
+    idle: IdleConnections
+    routes: dict[str, Route | None] = field(default_factory=dict[str, Route | None])
 
     async def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, *, proxy: str | None, timeout: ClientTimeout
+        self,
+        url: str,
+        given: Mapping[str, str],
+        own: Mapping[str, str],
+        body: bytes,
+        *,
+        proxy: str | None,
+        timeout: ClientTimeout,
     ) -> Response:
-        """Send a request and wait for the head of its response; raises what aiohttp raises.
+        """Send a request with the headers of the wire and the model's own, and wait for the head of its response.
 
         A plain request takes the fast path. A proxy, a large body and a request of another form are left to aiohttp.
+        Raises what aiohttp raises.
         """
         route = None if proxy is not None or len(body) >= _LARGE_BODY else self._find_route(url)
-        if route is not None and _FRAMING.isdisjoint(headers):
-            head = encode_head(route.head, {**_DEFAULT_HEADERS, **headers}, len(body))
-            response = FastResponse(await self._connect(route, timeout))
+        head = None if route is None else route.encode_head(given, own, len(body))
+        if route is not None and head is not None:
+            connection = self.idle.take(route.server) or await self._connect(route, timeout)
             try:
-                return await response.send(b"".join((head, body)), route.request)
+                return await connection.send(b"".join((head, body)), route.request)
             except BaseException:
-                response.close()
+                connection.close()
                 raise
         # aiohttp writes bytes in one go, however many; it writes a file-like body in pieces.
         data = body if len(body) < _LARGE_BODY else io.BytesIO(body)
+        headers = merge_headers(given, own)
         answered = await self.session.post(
             parse_url(url), data=data, headers=headers, allow_redirects=False, proxy=proxy, timeout=timeout
         )
         return AiohttpResponse(answered.status, answered.headers, answered.content, answered)
 
-    async def _connect(self, route: Route, timeout: ClientTimeout) -> Connection:
+    async def _connect(self, route: Route, timeout: ClientTimeout) -> FastConnection:
         connector = self.session.connector
         if connector is None:
             raise aiohttp.ClientConnectionError("Connector is closed")
@@ -172,7 +190,7 @@ class Pool:
                 raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {route.request.url}") from None
             reader = connection.protocol
             if reader is not None and reader.transport is not None and not reader.should_close:
-                return connection
+                return FastConnection(connection, partial(self.idle.keep, route.server))
             # It was lost since its last response, or the server sent something on it without a request.
             connection.close()
         raise aiohttp.ServerDisconnectedError
@@ -199,7 +217,7 @@ async def open_pool() -> Pool:
     """Open a pool for the running event loop."""
     _forget_closed_loops()
     session = ClientSession(
-        connector=CheckingConnector(keepalive=_KEEPALIVE_SECONDS, dns_ttl=_DNS_TTL_SECONDS),
+        connector=CheckingConnector(keepalive=KEEPALIVE_SECONDS, dns_ttl=_DNS_TTL_SECONDS),
         headers=_DEFAULT_HEADERS,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=ClientTimeout(total=None),
@@ -207,7 +225,8 @@ async def open_pool() -> Pool:
         # Not trust_env: it also takes passwords from ~/.netrc, and proxies for loopback.
         trust_env=False,
     )
-    pool = Pool(session, _keep_open(session), {})
+    idle = IdleConnections()
+    pool = Pool(session, _keep_open(session, idle), idle)
     # Once started, the generator is known to the loop, which closes it at its end, and the session with it.
     await anext(pool.keeper)
     _pools[asyncio.get_running_loop()] = pool
@@ -229,20 +248,22 @@ async def aclose_http() -> None:
         await pool.keeper.aclose()
 
 
-async def _keep_open(session: ClientSession) -> AsyncGenerator[None, None]:
+async def _keep_open(session: ClientSession, idle: IdleConnections) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
         loop = asyncio.get_running_loop()
         if (pool := _pools.get(loop)) is not None and pool.session is session:
             del _pools[loop]
+        idle.close()
         await session.close()
 
 
 def _forget_closed_loops() -> None:
     """Drop the sessions of loops that were closed without shutting down their async generators."""
     for loop in [loop for loop in _pools if loop.is_closed()]:
-        closing = _pools.pop(loop).session.close()
+        pool = _pools.pop(loop)
+        closing = pool.session.close()
         try:
             # Its loop is gone, so there is nothing to wait for.
             closing.send(None)
@@ -250,6 +271,7 @@ def _forget_closed_loops() -> None:
             pass
         finally:
             closing.close()
+        pool.idle.close()
 
 
 def find_proxy(url: str) -> str | None:

@@ -1,0 +1,170 @@
+"""Decodes a chunked body: all chunks of one network read in one go, as long as they are plain.
+
+Every parser takes plain chunks for the same. From the first byte that is not plain, aiohttp's parser decodes the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import suppress
+
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_parser import HttpResponseParser
+
+CRLF = b"\r\n"
+END_OF_HEAD = b"\r\n\r\n"
+# The size of a plain chunk: no extension, no space, no long row of zeros. The second is one that has not arrived whole.
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+_SIZE_START = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
+# The sizes of most chunks, as servers write them, and what they mean.
+_LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
+_CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"
+# Bytes that aiohttp's parser may hold of one network read before it would pause the connection, which is not its own.
+_NO_PAUSE = 2**30
+
+
+class ChunkDecoder:
+    """One body: `is_complete` once all has arrived, `has_surplus` if more came, `error` says what is wrong with it.
+
+    Only plain chunks are decoded here. From the first byte that is not plain (an extension, a trailer, other line ends,
+    garbage), aiohttp's parser decodes the rest: it alone decides what is malformed.
+    """
+
+    __slots__ = ("_content", "_head", "_left", "_parser", "_rest", "error", "has_surplus", "is_complete")
+
+    def __init__(self, head: bytes = _CHUNKED_HEAD) -> None:
+        # For aiohttp's parser, whose limits count the head as well.
+        self._head = head
+        # None as long as every chunk is plain.
+        self._parser: HttpResponseParser | None = None
+        self._content: StreamReader | None = None
+        # How much of the open chunk has not arrived yet, including its CRLF.
+        self._left = 0
+        # The start of a size, of the CRLF behind a chunk, or of the last chunk.
+        self._rest = b""
+        self.is_complete = False
+        self.has_surplus = False
+        self.error: str | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all that has come is plain chunks and nothing else."""
+        return self._parser is None and not self.has_surplus
+
+    def feed(self, data: bytes) -> bytes:
+        """The part of the body in these bytes; b"" once it is complete or malformed."""
+        if self._parser is not None:
+            return self._parse_with_aiohttp(data)
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        out: list[bytes] = []
+        at = 0
+        tried = False
+        while at < len(data) and not self.is_complete and self._parser is None:
+            if self._left:
+                at = self._take_open_chunk(data, at, out)
+            elif tried:
+                at = self._read_size(data, at)
+            else:
+                # Only once per read: chunks that cannot be taken in one go would be split again and again.
+                tried = True
+                at = self._take_whole_chunks(data, at, out)
+        if self._parser is not None:
+            out.append(self._parse_with_aiohttp(data[at:]))
+        else:
+            self.has_surplus = self.has_surplus or (self.is_complete and at < len(data))
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def end(self) -> None:
+        """The connection was closed: aiohttp's parser, if it decodes the rest, says whether the body is complete."""
+        if self._parser is not None and self._content is not None and self.error is None:
+            with suppress(Exception):  # whatever it raises means that the body is not complete
+                self._parser.feed_eof()
+            self.is_complete = self._content.is_eof()
+
+    def _take_whole_chunks(self, data: bytes, at: int, out: list[bytes]) -> int:
+        """Take all whole chunks, if every one is plain; return where the next one begins."""
+        end = data.rfind(CRLF)
+        if end < at:
+            return at
+        # Sizes and contents alternate, unless a content holds a CRLF of its own.
+        lines = data[at:end].split(CRLF)
+        if len(lines) % 2:
+            end -= len(lines.pop()) + len(CRLF)
+        contents = lines[1::2]
+        if not contents or list(map(_LENGTHS.get, lines[::2])) != list(map(len, contents)) or b"" in contents[:-1]:
+            return at
+        self.is_complete = not contents[-1]
+        out += contents
+        return end + len(CRLF)
+
+    def _take_open_chunk(self, data: bytes, at: int, out: list[bytes]) -> int:
+        """Take what there is of the open chunk, and the CRLF behind it."""
+        content = self._left - len(CRLF)
+        if content > 0:
+            taken = data[at : at + content]
+            out.append(taken)
+            self._left -= len(taken)
+            return at + len(taken)
+        end = data[at : at + len(CRLF)]
+        if not CRLF.startswith(end):
+            # Its parser must stand behind the content of a chunk, so it gets one.
+            self._open_parser(b"1\r\nx")
+            return at
+        if len(end) < len(CRLF):
+            self._rest = end
+        else:
+            self._left = 0
+        return at + len(end)
+
+    def _read_size(self, data: bytes, at: int) -> int:
+        """Read the size that begins here; the last chunk, of size 0, is read whole or not at all."""
+        size = _SIZE.match(data, at)
+        behind = b"" if size is None else data[size.end() : size.end() + len(CRLF)]
+        if size is not None and (length := int(size[1], 16)):
+            self._left = length + len(CRLF)
+            return size.end()
+        if size is not None and behind == CRLF:
+            self.is_complete = True
+            return size.end() + len(CRLF)
+        if CRLF.startswith(behind) if size is not None else _SIZE_START.fullmatch(data, at) is not None:
+            self._rest = data[at:]
+            return len(data)
+        self._open_parser(b"")
+        return at
+
+    def _open_parser(self, start: bytes) -> None:
+        """Open a parser of aiohttp at the start of a chunk, or behind these bytes of one."""
+        loop = asyncio.get_running_loop()
+        self._parser = HttpResponseParser(BaseProtocol(loop), loop, _NO_PAUSE)
+        messages, _, _ = self._parser.feed_data(self._head + END_OF_HEAD + start)
+        self._content = messages[0][1]
+        self._content.read_nowait()
+
+    def _parse_with_aiohttp(self, data: bytes) -> bytes:
+        parser, content = self._parser, self._content
+        assert parser is not None
+        assert content is not None
+        # The last byte by itself: the body is complete with it, or before it and then there is a surplus.
+        for piece in (data[:-1], data[-1:]):
+            if self.is_complete or self.error is not None:
+                self.has_surplus = self.has_surplus or (self.is_complete and bool(piece))
+                continue
+            problem: BaseException | None = None
+            try:
+                parser.feed_data(piece)
+            except Exception as error:  # noqa: BLE001  # whatever it raises means that it refuses the bytes
+                problem = error
+            self.is_complete = content.is_eof()
+            problem = problem or content.exception()
+            if problem is not None and not self.is_complete:
+                self.error = _describe(problem)
+        return b"" if content.exception() is not None else content.read_nowait()
+
+
+def _describe(problem: BaseException) -> str:
+    # Without the bytes that it quotes: a part of an API key that the server repeats would not be found and redacted.
+    reason, found, _ = str(getattr(problem, "message", "")).partition(":\n")
+    return f"the chunks are malformed ({reason if found else type(problem).__name__})"
