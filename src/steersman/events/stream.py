@@ -53,7 +53,12 @@ class Channel:
         """Keep an event for the reader."""
         self.buffer.append(event)
         if self._idle:
-            _wake(self._idle)
+            self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Let the readers that wait for an event look again."""
+        idle, self._idle = self._idle, []
+        _wake(idle)
 
     @property
     def is_full(self) -> bool:
@@ -111,7 +116,7 @@ class Channel:
     def finish(self, outcome: RunResult[Any]) -> None:
         """Set the outcome of the run, which is over, and wake the tasks that wait for it."""
         self.outcome = outcome
-        _wake(self._idle)
+        self.wake_readers()
         _wake(self._waiting)
 
     async def wait_for_outcome(self) -> None:
@@ -137,10 +142,7 @@ class Channel:
         while not self.buffer and self.outcome is None:
             future = asyncio.get_running_loop().create_future()
             self._idle.append(future)
-            try:
-                await future
-            finally:
-                self._idle.remove(future)
+            await future
 
 
 def _wake(futures: Sequence[asyncio.Future[None]]) -> None:

@@ -194,15 +194,14 @@ class Run:
             return
         if self.outside:
             self.flush_outside()
-        number = self.seq
-        self.seq = number + 1
-        if self.dispatcher.callbacks or not self.channel.detached or self.witness is not None:
+        number, self.seq = self.seq, self.seq + 1
+        channel = self.channel
+        has_watchers = self.dispatcher.callbacks or self.witness is not None
+        if has_watchers or not channel.detached:
             event = kind(self.loop_id, number, self.clock(), **fields)
-            if self.witness is not None:
-                self.witness(event)
-            failures = self.dispatcher.dispatch(event)
-            if not self.channel.detached:
-                self.channel.push(event)
+            failures = self._show(event) if has_watchers else None
+            if not channel.detached:
+                channel.push(event)
             if failures is not None and event.type != "agent_end":
                 self._report_subscribers(failures)
 
@@ -216,22 +215,19 @@ class Run:
         """
         if self.ending.phase >= _ENDED:
             return len(batch)  # the run gave this stream up
-        channel, dispatcher, witness, loop_id = self.channel, self.dispatcher, self.witness, self.loop_id
-        clock = self.clock
+        channel, loop_id, clock = self.channel, self.loop_id, self.clock
         emitted = 0
         for delta in batch:
             if type(delta) not in _DELTAS:
                 break
             emitted += 1
             shown.append(delta)
-            number = self.seq
-            self.seq = number + 1
-            if dispatcher.delta_callbacks or not channel.detached or witness is not None:
+            number, self.seq = self.seq, self.seq + 1
+            has_watchers = self.dispatcher.delta_callbacks or self.witness is not None
+            if has_watchers or not channel.detached:
                 update = MessageUpdate(loop_id, number, clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
                 force_setattr(update, "_partial", (partial, len(shown)))
-                if witness is not None:
-                    witness(update)
-                failures = dispatcher.dispatch(update)
+                failures = self._show(update) if has_watchers else None
                 if not channel.detached:
                     channel.push(update)
                 if failures is not None:
@@ -239,6 +235,12 @@ class Run:
             if self.token.reason is not None or len(channel.buffer) >= channel.limit:
                 break
         return emitted
+
+    def _show(self, event: AgentEvent) -> list[str] | None:
+        """Give an event to the witness and the subscribers; returns what `dispatch` returns."""
+        if self.witness:
+            self.witness(event)
+        return self.dispatcher.dispatch(event)
 
     def _report_subscribers(self, failures: list[str]) -> None:
         if failures:
@@ -364,8 +366,6 @@ class Run:
             self.save_failure = failure
             name = "session_kept" if failure is None else "session_degraded"
             self.emit(CustomEvent, name=name, data={} if failure is None else {"reason": self.redact(failure)})
-
-    # The log
 
     def append(self, message: AgentMessage) -> str:
         """Add a message to the log and to the new messages, unless the run has ended; returns its entry id."""
