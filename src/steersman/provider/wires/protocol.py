@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -86,6 +86,7 @@ class ToolNames:
 
 T = TypeVar("T")
 Result = TypeVar("Result")
+P = ParamSpec("P")
 
 _MAX_OBJECTS = 1024
 
@@ -137,20 +138,25 @@ def memoize_by_identity(compute: Callable[[T], Result]) -> Callable[[T], Result]
 
 def memoize_by_identities(
     limit: int,
-) -> Callable[[Callable[[Sequence[T]], Result]], Callable[[Sequence[T]], Result]]:
-    """Compute the result once for each sequence of objects; the oldest of more than `limit` results is dropped."""
+) -> Callable[[Callable[Concatenate[Sequence[T], P], Result]], Callable[Concatenate[Sequence[T], P], Result]]:
+    """Compute the result once for each sequence of objects, and for each of the other arguments, if there are any.
 
-    def memoize(compute: Callable[[Sequence[T]], Result]) -> Callable[[Sequence[T]], Result]:
-        known: dict[tuple[int, ...], tuple[tuple[T, ...], Result]] = {}
+    The oldest of more than `limit` results is dropped.
+    """
 
-        def look_up(values: Sequence[T]) -> Result:
-            key = tuple(map(id, values))
+    def memoize(
+        compute: Callable[Concatenate[Sequence[T], P], Result],
+    ) -> Callable[Concatenate[Sequence[T], P], Result]:
+        known: dict[tuple[object, ...], tuple[tuple[T, ...], Result]] = {}
+
+        def look_up(values: Sequence[T], *args: P.args, **kwargs: P.kwargs) -> Result:
+            key = (*map(id, values), *args, *kwargs.values())
             found = known.get(key)
             if found is not None:
                 return found[1]
             if len(known) >= limit:
                 known.pop(next(iter(known)))
-            result = compute(values)
+            result = compute(values, *args, **kwargs)
             # The memo keeps the objects alive, so that no other object can get one of their ids.
             known[key] = (tuple(values), result)
             return result

@@ -253,12 +253,16 @@ def _decode_number(value: object) -> float | None:
 
 
 def _decode_count(value: object) -> int | None:
+    if value is None or (type(value) is int and 0 <= value < _MOST):
+        return value
     number = _decode_number(value)
     return None if number is None else int(number)
 
 
 def _decode_cost(value: object) -> float | None:
     """Return the cost; Perplexity sends an object with the cost of each part."""
+    if value is None:
+        return None
     if isinstance(value, dict):
         value = cast(dict[str, object], value).get("total_cost")
     return _decode_number(value)
@@ -266,6 +270,8 @@ def _decode_cost(value: object) -> float | None:
 
 def _decode_details(raw: msgspec.Raw) -> _Details:
     """Decode token details; some gateways send an empty list for none."""
+    if raw is NOTHING:
+        return _NO_DETAILS
     try:
         return (_details.decode(raw) if raw else None) or _NO_DETAILS
     except (msgspec.DecodeError, RecursionError):

@@ -113,27 +113,27 @@ class OpenAIChatDecoder:
                 index = self._blocks.index
                 out += [TextDelta(word, index) for word in words]
                 at += len(words)
-            else:
-                self._feed_one(*events[at], out)
-                at += 1
-
-    def _feed_one(self, event: str, data: str, out: list[StreamEvent]) -> None:
-        """Decode one event; more text for the open block is tried first."""
-        if data == "[DONE]":
-            self.done = True
-            self._stop_blocks(out)
-            return
-        try:
-            chunk: Chunk = decode_chunk(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            other = self._decode_leniently(event, data)
-            if self.done:
+                continue
+            event, data = events[at]
+            at += 1
+            if data == "[DONE]":
+                self.done = True
                 self._stop_blocks(out)
-            if other is None:
                 return
-            chunk = other
-        if not self._has_open_text or not self._extend_text(chunk, event, data, out):
-            self._add_chunk(chunk, event, data, out)
+            try:
+                chunk: Chunk | None = decode_chunk(data)
+            except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+                chunk = self._decode_leniently(event, data)
+                if self.done:
+                    self._stop_blocks(out)
+            if chunk is not None and not self._extend_open_block(chunk, event, data, out):
+                self._add_chunk(chunk, event, data, out)
+
+    def _extend_open_block(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
+        """Append to the open text, or to the arguments of the open call; whether the chunk held nothing else."""
+        if self._has_open_text:
+            return self._extend_text(chunk, event, data, out)
+        return self._growing is not None and self._extend_call(self._growing, chunk, event, out)
 
     def _extend_text(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the open text block; returns whether the chunk held nothing else."""
@@ -158,11 +158,16 @@ class OpenAIChatDecoder:
             self._usage = chunk.usage
         if not chunk.choices or chunk.error is not None or event == "error":
             self._add_without_choice(chunk, event, data)
-        elif self._growing is None or not self._extend_call(self._growing, chunk.choices[0], out):
+        else:
             self._add_choice(chunk, data, out)
 
-    def _extend_call(self, call: OpenCall, choice: Choice, out: list[StreamEvent]) -> bool:
-        """Append to the arguments of a call; returns whether the choice held nothing else."""
+    def _extend_call(self, call: OpenCall, chunk: Chunk, event: str, out: list[StreamEvent]) -> bool:
+        """Append to the arguments of a call; returns whether the chunk held nothing else."""
+        if not chunk.choices or chunk.error is not None or event == "error":
+            return False
+        if chunk.usage is not NOTHING and chunk.usage != _NULL:
+            return False
+        choice = chunk.choices[0]
         delta = choice.delta
         if delta is None or choice.index != self._choice or choice.finish_reason is not None:
             return False

@@ -69,31 +69,46 @@ def encode_request(
     model: Model, request: Request, options: StreamOptions, quirks: Quirks, tools: ToolSet
 ) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
-    settings = _build_options(model, request, options, quirks)
-    head = encode_json(settings)
-    system = b""
-    if request.system_prompt:
-        system = encode_json({"role": quirks.system_role, "content": request.system_prompt})
-        if request.messages:
-            system += b","
-    declared = (b',"tools":', tools.encoded) if request.tools else ()
-    messages = _encode_messages(request.messages, _MessageEncoder(model.provider, quirks, tools))
-    body = b"".join((head[:-1], *declared, b',"messages":[', system, *messages, b"]}"))
-    return body, settings.get(quirks.max_tokens_field)
+    limit = None if options.max_tokens is None else limit_output_tokens(model, request, options.max_tokens)
+    head = _encode_head((model, options, quirks, tools), request.system_prompt, limit)
+    messages = _encode_messages(request.messages, head.writer)
+    comma = b"," if request.system_prompt and request.messages else b""
+    return b"".join((head.encoded, comma, *messages, b"]}")), head.limit
 
 
-def _build_options(model: Model, request: Request, options: StreamOptions, quirks: Quirks) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """What the requests of a conversation begin with, up to the system prompt, and how their messages are encoded."""
+
+    encoded: bytes
+    limit: int | None
+    writer: _MessageEncoder
+
+
+@memoize_by_identities(limit=256)
+def _encode_head(parts: Sequence[Any], system_prompt: str, limit: int | None) -> _Head:
+    model, options, quirks, tools = cast(tuple[Model, StreamOptions, Quirks, ToolSet], parts)
+    settings = _build_options(model, options, quirks, limit, has_tools=bool(tools.known))
+    declared = (b',"tools":', tools.encoded) if tools.known else ()
+    system = encode_json({"role": quirks.system_role, "content": system_prompt}) if system_prompt else b""
+    encoded = b"".join((encode_json(settings)[:-1], *declared, b',"messages":[', system))
+    return _Head(encoded, settings.get(quirks.max_tokens_field), _MessageEncoder(model.provider, quirks, tools))
+
+
+def _build_options(
+    model: Model, options: StreamOptions, quirks: Quirks, limit: int | None, *, has_tools: bool
+) -> dict[str, Any]:
     settings: dict[str, Any] = {"model": model.id, "stream": True}
     if quirks.stream_usage:
         settings["stream_options"] = {"include_usage": True}
-    if options.max_tokens is not None:
-        settings[quirks.max_tokens_field] = limit_output_tokens(model, request, options.max_tokens)
+    if limit is not None:
+        settings[quirks.max_tokens_field] = limit
     settings.update(_build_sampling(options, quirks))
     if options.thinking_level != "off":
         settings.update(_build_thinking(options.thinking_level, quirks))
     if options.output_schema is not None:
         settings.update(_build_output_format(options.output_schema, quirks))
-    if request.tools:
+    if has_tools:
         if options.tool_choice != "auto":
             settings["tool_choice"] = quirks.required_choice if options.tool_choice == "required" else "none"
         if quirks.parallel_tool_calls is not None:

@@ -135,9 +135,11 @@ _NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
+@memoize_by_identity
 def find_quirks(model: Model) -> Quirks:
     """Return the flags for a model: the preset of its provider, overridden by its settings."""
-    return _find_own_quirks(model) if model.settings else _find_preset_quirks(model)
+    given = {name: value for name, value in model.settings.items() if name in _FLAGS}
+    return _apply_settings(_find_preset_quirks(model), given) if given else _find_preset_quirks(model)
 
 
 def _find_preset_quirks(model: Model) -> Quirks:
@@ -149,12 +151,6 @@ def _find_preset_quirks(model: Model) -> Quirks:
     if _is_at(model.base_url, ".anthropic.com"):
         return _CLAUDE
     return _BEHIND if preset is not None and _NEW_LIMIT.match(model.id) else _PLAIN
-
-
-@memoize_by_identity
-def _find_own_quirks(model: Model) -> Quirks:
-    given = {name: value for name, value in model.settings.items() if name in _FLAGS}
-    return _apply_settings(_find_preset_quirks(model), given) if given else _find_preset_quirks(model)
 
 
 def choose_output_mode(model: Model, request: Request, options: StreamOptions) -> OutputMode:
