@@ -81,7 +81,7 @@ async def take_call_step(context: AgentContext, config: AgentLoopConfig, call: T
     if slot.tool is None:
         settle(run, slot, describe_unknown_tool(call.name, run.tools), status="invalid")
     else:
-        start_call(run, slot)
+        start_call(run, slot, only=False)
         await _wait_for(run, slot)
     assert slot.result is not None
     return CallStep(slot.result, slot.effects, slot.terminate)

@@ -149,6 +149,26 @@ async def test_a_request_is_written_to_the_letter() -> None:
     assert got == [("POST /ask HTTP/1.1", headers, body)]
 
 
+async def test_a_header_that_changes_is_in_the_next_request() -> None:
+    """Although the head of a request is not built again as long as its headers stay the same."""
+    got: list[tuple[str | None, str | None]] = []
+
+    async def answer(peer: Peer) -> None:
+        while True:
+            _, headers, _ = await peer.request()
+            got.append((headers.get("authorization"), headers.get("x-own")))
+            await peer.say(USUAL)
+
+    async with serving(answer) as served:
+        for key, own in (("a", "1"), ("a", "1"), ("b", "1"), ("b", "2"), ("a", "2")):
+            assert said(await served.ask(api_key=key, headers={"X-Own": own})) == "hello"
+        assert said(await served.ask()) == "hello"
+    assert got == [
+        ("Bearer a", "1"), ("Bearer a", "1"), ("Bearer b", "1"), ("Bearer b", "2"), ("Bearer a", "2"), (None, None)
+    ]  # fmt: skip
+    assert served.connections == 1
+
+
 ANSWERS = {
     "the usual one": USUAL,
     "small letters": USUAL.lower().replace(b"http/1.1 200 ok", b"HTTP/1.1 200 OK").replace(b"[done]", b"[DONE]"),

@@ -177,7 +177,7 @@ class _Batch:
         for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
                 self.waiting.remove(slot)
-                start_call(self.run, slot)
+                start_call(self.run, slot, only=len(self.slots) == 1)
                 self.running.append(slot)
                 return True
             if slot.gate is None and not self._is_asking():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -161,15 +163,30 @@ _NO_CONTEXT = ToolContext("", "", CancelToken())
 _LARGE = 1_000_000
 
 
-def start_call(run: Run, slot: Slot) -> None:
-    """Start the call in a task of its own, with its timeout."""
+def start_call(run: Run, slot: Slot, *, only: bool) -> None:
+    """Start the call in a task of its own, with its timeout; the only call of a batch takes its first step at once."""
     tool = cast(Tool, slot.tool)
     emit_start(run, slot)
     loop = asyncio.get_running_loop()
-    slot.task = loop.create_task(_execute(run, slot, tool))
+    work = _execute(run, slot, tool)
+    slot.task = _start_eagerly(loop, work) if only else loop.create_task(work)
     timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
-    if timeout is not None:
+    if timeout is not None and slot.result is None:
         slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
+
+
+if sys.version_info >= (3, 12):
+
+    def _start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose first step is taken at once, unless the loop makes its tasks in its own way."""
+        if isinstance(loop, asyncio.BaseEventLoop) and loop.get_task_factory() is None:
+            return asyncio.Task(work, loop=loop, eager_start=True)
+        return loop.create_task(work)
+
+else:
+
+    def _start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return loop.create_task(work)
 
 
 def _expire(run: Run, slot: Slot, text: str) -> None:
