@@ -22,6 +22,7 @@ from tests.session.database import Database
 from steersman import Agent, Session
 from steersman.session import SessionQueue, SqliteStore, Store
 from steersman.testing import ScriptedModel, answer, call
+from steersman.types import StreamEvent
 
 pytestmark = pytest.mark.real_time
 LONG = "One two three, four five six. " * 12
@@ -74,24 +75,35 @@ async def test_a_run_without_a_server_is_watched_through_one(store: Store) -> No
     agent.session.close()
 
 
+def make_pausing(gate: Gate) -> Agent:
+    """An agent that pauses in the middle of its first answer."""
+    script = ScriptedModel(answer(LONG, deltas=60), answer("Done. " * 9, deltas=9))
+
+    async def play(*request: Any) -> AsyncGenerator[StreamEvent]:
+        at = 0
+        async for event in script(*request):
+            at += 1
+            if at == 30:
+                gate.reached.set()
+                await gate.opened.wait()
+            yield event
+
+    return Agent(script.model, stream_fn=play)
+
+
 async def test_a_follower_that_was_not_there_gets_the_answer_so_far(store: Store) -> None:
     """U5: a server whose first watcher comes in mid-answer asks for what it has missed."""
     gate = Gate()
-    async with run_both(make_slow(gate), store) as (a, b):
+    async with run_both(lambda: make_pausing(gate), store) as (a, b), asyncio.timeout(20):
         id = await a.create()
         await a.act(id, "prompt", {"content": "Go."})
-        async with a.watch(id) as events:
-            updates = 0
-            async for _, event in events:
-                updates += event["type"] == "message_update"
-                if updates == 20:
-                    break
+        await gate.reached.wait()
         seen = asyncio.ensure_future(b.collect(id))
         await b.find(id, "snapshot")
         gate.opened.set()
         events = await seen
     check_order(events)
-    assert show(events).complete == [LONG, "Done. " * 9]
+    assert show(events).complete == [LONG]
     kinds = [event["type"] for _, event in events]
     assert "message_update" in kinds[kinds.index("snapshot") :]
 
@@ -201,6 +213,43 @@ async def test_what_the_other_process_never_hears_is_done_here(store: Store) -> 
         again = await client.act("s", "steer", {"content": "Is there anyone?"}, Idempotency_Key="k")
         assert again["status"] == "accepted"
     assert show(events).complete == ["Heard."]
+
+
+@pytest.mark.parametrize("action", ["approve", "deny", "abort"])
+async def test_an_answer_that_the_other_process_never_hears_lets_the_run_go_on_here(action: str, store: Store) -> None:
+    """S7, U2: the process that has the session is gone before it has heard the answer, or the abort."""
+    async with run_server(make_deployer, store=store) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy."})
+        position, asked = (await client.collect(id, "approval_requested"))[-1]
+    handle = await asyncio.to_thread(store.open, id)
+    after = make_agent(answer("Done.")) if action != "abort" else make_agent()
+    async with run_server(after, store=store) as client, asyncio.timeout(20):
+        await client.act(id, action, {} if action == "abort" else {"id": asked["approval_id"]})
+        await asyncio.to_thread(handle.close)
+        events = await client.collect(id, after=position)
+        _, shown = await client.send("GET", f"/sessions/{id}")
+    [status] = [event["result"]["details"]["status"] for _, event in events if event["type"] == "tool_execution_end"]
+    assert status == {"approve": "completed", "deny": "denied", "abort": "not_started"}[action]
+    assert (shown["status"], shown["approvals"]) == ("idle", [])
+
+
+async def test_a_run_that_was_cut_goes_on_nowhere_while_another_server_has_it_open(store: Store) -> None:
+    """Section 6 of server.md: a prompt gets 409 only while a run goes on, and both servers say the same of it."""
+    gate = Gate()
+    async with run_server(make_slow(gate), store=store) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Go."})
+        await gate.reached.wait()
+    async with run_both(make_agent("More."), store) as (a, b), asyncio.timeout(20):
+        last = (await a.send("GET", f"/sessions/{id}"))[1]["position"]
+        async with a.watch(id):  # the session stays open there
+            await a.act(id, "configure", {"limits": {"max_turns": 9}})
+            shown = [(await client.send("GET", f"/sessions/{id}"))[1]["status"] for client in (a, b)]
+            await b.act(id, "prompt", {"content": "On."})
+            events = await b.collect(id, after=last)
+    assert shown == ["idle", "idle"]
+    assert events[-1][1]["end_reason"] == "done"
 
 
 async def test_what_needs_the_session_itself_is_refused_while_it_is_open_elsewhere(store: Store) -> None:

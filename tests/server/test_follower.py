@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.server.test_elsewhere import LONG, make_slow
 from tests.server.test_two_servers import show
 
 from steersman import Session
-from steersman.session import SqliteStore
+from steersman.session import SessionError, SqliteStore
 
 pytestmark = pytest.mark.real_time
 
@@ -66,3 +66,55 @@ async def test_a_run_that_ends_while_its_writer_is_looked_for_is_shown_to_its_en
     assert store.looks == []
     check_order(events)
     assert show(events).complete == [LONG, "Done. " * 9]
+
+
+class FailingHandle:
+    """An open session that cannot be read while its store fails."""
+
+    def __init__(self, handle: Any, store: FailingStore) -> None:
+        self._handle = handle
+        self._store = store
+
+    def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
+        """The records after a number."""
+        if self._store.failures:
+            self._store.failures -= 1
+            raise SessionError("disk I/O error")
+        return self._handle.lines(after)
+
+    def close(self) -> None:
+        """Close it."""
+        self._handle.close()
+
+
+class FailingStore(EndingStore):
+    """A store of which some reads fail."""
+
+    failures = 0
+
+    def open(self, session_id: str, /, *, write: bool = True) -> Any:
+        """An existing session."""
+        return FailingHandle(super().open(session_id, write=write), self)
+
+
+async def test_watchers_learn_of_a_killed_process_also_if_the_store_fails_at_that_moment(tmp_path: Path) -> None:
+    """U5: the store cannot be read when the process is seen to be gone, and can be with the next look."""
+
+    store = FailingStore(tmp_path / "sessions.db")
+    session = Session.create(SqliteStore(tmp_path / "sessions.db"), "s")
+    agent = make_slow(Gate())()
+    agent.configure(session=session)
+    async with run_server(make_deployer, store=store) as client, asyncio.timeout(20):
+        run = asyncio.ensure_future(agent.run("Go."))
+        async with client.watch("s") as events:
+            async for _, event in events:
+                if event["type"] == "tool_execution_start":
+                    break
+            assert store.hear is not None
+            session.recorder.journal.cut("It was killed.")  # pyright: ignore[reportOptionalMemberAccess]  # it is open for writing
+            await asyncio.to_thread(session.__exit__)
+            store.looks.append(lambda: setattr(store, "failures", 1))
+            store.hear(None)
+            assert [event async for _, event in events] == []
+        agent.abort()
+        await run

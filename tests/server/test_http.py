@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from aiohttp import ClientSession, web
-from tests.server.kit import Client, Gate, check_order, make_agent, read_sse, run_server
+from tests.server.kit import Client, Gate, check_order, make_agent, make_deployer, read_sse, run_server
 
 from steersman import Approval
 from steersman.server import Server
@@ -425,3 +425,18 @@ async def test_every_event_is_one_line_however_a_client_splits_lines() -> None:
                     assert event["message"]["content"] == [{"type": "text", "text": words}]
                 if event["type"] == "agent_end":
                     break
+
+
+async def test_an_application_that_stops_does_not_wait_for_watchers() -> None:
+    """S3: embedded in another program, the server ends the streams of events, and aiohttp waits for none of them."""
+    server = Server(make_deployer)
+    runner = web.AppRunner(server.app, shutdown_timeout=60)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with ClientSession() as http, asyncio.timeout(10):
+        client = Client(http, f"http://127.0.0.1:{runner.addresses[0][1]}", server.token)
+        id = await client.create()
+        async with client.watch(id) as events:
+            await anext(events)
+            await runner.cleanup()
+            assert [event["type"] async for _, event in events] == ["served"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.kit import check_order, make_agent, make_deployer, run_server
+from tests.server.kit import Gate, check_order, deploy, make_agent, make_deployer, run_server
 
 from steersman.server.hub import Hub
 from steersman.server.sessions import Sessions
@@ -17,6 +17,8 @@ from steersman.session.session import Session
 from steersman.session.stores.sqlite.handle import SqliteHandle
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.store import SessionNotFound
+from steersman.testing import answer, call
+from steersman.types.messages import user_message
 
 pytestmark = pytest.mark.real_time
 
@@ -223,3 +225,26 @@ async def test_an_imported_session_brings_no_settings(tmp_path: Path) -> None:
     assert config.approval.mode == "ask"
     assert config.execution_limits is not None
     assert config.execution_limits.max_turns != 10_000
+
+
+async def test_a_run_that_goes_on_with_an_answer_keeps_no_events_for_a_reader(tmp_path: Path) -> None:
+    """S4: watchers read the hub, so the events of a run are not kept a second time until it ends."""
+    gate, store = Gate(), SqliteStore(tmp_path / "s.db")
+    sessions = Sessions(make_deployer, store)
+    live = await sessions.create(None)
+    await live.prompt(user_message("Deploy."))
+    with Watch(live.hub) as watch:
+        while not live.agent.open_approvals:
+            await watch.read()
+    [question] = live.agent.open_approvals
+    await sessions.close()
+    sessions = Sessions(
+        make_agent(answer("Word. " * 40, call("wait"), deltas=40), tools=[deploy, gate.make_tool()]), store
+    )
+    live = await sessions.open(None, live.session.id)
+    await live.approve(question.approval_id, by="test")
+    await gate.reached.wait()
+    run = live.agent.current_run
+    kept = None if run is None else len(run.channel.buffer)
+    await sessions.close()
+    assert kept == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from tests.server.kit import Event, Gate, check_order, make_agent, sort_key
 
 from steersman.provider.streaming.partial import GrowingAnswer
+from steersman.server.follower import Answer
 from steersman.server.hub import STORE_BYTES, Hub, Item
 from steersman.server.live import LiveSession
 from steersman.server.position import Position, parse_position
@@ -22,9 +23,10 @@ from steersman.server.watch import Watch, join_updates
 from steersman.session import MemoryStore, SqliteStore
 from steersman.session.records import Record
 from steersman.testing import answer, call, error, text, thinking
-from steersman.types.events import MessageStart, MessageUpdate
+from steersman.types.events import MessageStart, MessageUpdate, TurnStart
 from steersman.types.messages import AssistantMessage, PartialMessage, user_message
 from steersman.types.stream import TextDelta
+from steersman.types.wire import encode
 
 pytestmark = pytest.mark.real_time
 LONG = " ".join(f"word{number}" for number in range(60))
@@ -317,3 +319,52 @@ async def test_nothing_of_a_run_is_shown_once_its_session_was_taken_over(tmp_pat
         shown = [item.position for item in live.hub.ring if item.position > before]
         assert shown == [Position(seq) for seq in range(first, first + 9)]
         owner.close()
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("is_ahead", [False, True])
+async def test_a_watcher_from_another_server_gets_no_text_twice(is_ahead: bool, is_over: bool) -> None:
+    """S2: to a server that does not run the session deltas come joined, and a position may be inside of one of them."""
+    hub, head = Hub("s", MemoryStore()), PartialMessage(model="m", provider="p", timestamp=0)
+    hub.add_records([Record("r1", None, 1, "run_start", 0, {"loop_id": "l"})])
+    growing = Answer(head)
+
+    def show(number: int, words: str) -> None:
+        event = MessageUpdate("l", 1, 0, TextDelta(words))
+        growing.add(event)
+        hub.show_piece(Position(1, number), encode(event), event)
+
+    show(2, "one two ")
+    with ExitStack() as stack:
+        watch = stack.enter_context(Watch(hub, Position(1, 3))) if is_ahead else None
+        show(4, "three four ")
+        if is_over:
+            hub.add_records([Record("r2", None, 2, "message", 0, {"role": "user", "content": "Done."})])
+        watch = watch or stack.enter_context(Watch(hub, Position(1, 3)))
+        found = read_items(await watch.read())
+    if is_over:
+        assert [position for position, _ in found] == ["2"]
+    else:
+        [(position, event)] = found
+        assert (position, event["type"]) == ("1.4", "snapshot")
+        assert join_text(event["message"]["content"]) == "one two three four "
+
+
+async def test_a_watcher_gets_the_start_of_an_answer_that_has_no_text_yet() -> None:
+    """S2: a model that thinks before its first word, and a watcher that is behind the ring."""
+    store = MemoryStore()
+    handle = store.create("s")
+    hub = Hub("s", store, ring_bytes=4_000)
+    handle.append([Record("r1", None, 1, "note", 0.0, {})])
+    await hub.refresh()
+    for _ in range(40):
+        hub.add_event(TurnStart("loop", 1, 0.0, 1, "user"))
+    assert hub.floor.number > 0
+    hub.add_event(MessageStart("loop", 1, 0.0, AssistantMessage()))
+    found: list[tuple[str, Event]] = []
+    async with asyncio.timeout(5):
+        with Watch(hub) as watch:
+            while watch.position < hub.position:
+                found += read_items(await watch.read())
+    assert found[-1][1]["type"] == "message_start"
+    handle.close()

@@ -145,11 +145,11 @@ class Follower:
         if not hub.spans.find(hub.last_record) or self._closed:
             return  # no run goes on
         has_writer = await asyncio.to_thread(self._store.has_writer, hub.session_id)
-        had_writer, self._had_writer = self._had_writer, has_writer
-        if had_writer and not has_writer:
+        if self._had_writer and not has_writer:
             await hub.refresh()  # it may have ended its run and closed the session since the last look
             if hub.spans.find(hub.last_record) and not self._closed:
                 self._end(hub)
+        self._had_writer = has_writer
 
     async def _show(self, told: Told) -> None:
         if told.saved:

@@ -277,11 +277,27 @@ class Hub:
         """The number of the event after a position; `None` if the ring does not have all that is needed.
 
         A watcher with a gap has not seen what came before the ring, so it needs the beginning of an answer around it.
+        Deltas that another process has told are joined, and one who has seen a part of them elsewhere gets the whole
+        answer: as its record, or with a snapshot.
         """
-        at = bisect_right(self.ring, position, key=_get_position)
+        ring = self.ring
+        at = bisect_right(ring, position, key=_get_position)
         if position < self.floor or (has_gap and self._is_in_answer(at)):
             return None
-        return self.first + at
+        is_known = position == (ring[at - 1].position if at else self.floor)
+        if not is_known and at < len(ring) and ring[at].update is not None:
+            at = self._find_end(at)
+        return None if at is None else self.first + at
+
+    def find_place_outside(self, position: Position) -> int:
+        """The number of the first event after a position that is not inside of an answer which began before it."""
+        at = bisect_right(self.ring, position, key=_get_position)
+        end = self._find_end(at) if self._is_in_answer(at) else at
+        return self.end if end is None else self.first + end
+
+    def _find_end(self, at: int) -> int | None:
+        """Where the answer ends in the ring that is arriving at a place."""
+        return next((end for end in range(at, len(self.ring)) if self.ring[end].in_answer is False), None)
 
     def wake(self) -> None:
         """Wake all watchers: there are new events, or it is time for a sign of life."""

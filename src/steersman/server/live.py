@@ -189,9 +189,14 @@ class LiveSession(Receipts):
         return start_run(self.agent, Start((), Initial(), silent=True))
 
     def start_queued(self) -> None:
-        """Start a run with messages that were queued before the session was opened here, if there are any."""
-        if len(self.agent.inbox) and not self.is_busy and not self.draining:
+        """Do what was queued for another process, and was heard when the session was opened here."""
+        if self.is_busy or self.draining:
+            return
+        questions, is_aborted = self._outline.questions, self.session.listening.abort_due
+        if len(self.agent.inbox):
             self._follow(self._start_with_queued(), "wait")
+        elif questions and (is_aborted or not self.agent.questions.early.keys().isdisjoint(questions)):
+            self._follow(self._continue(), "wait")
 
     # Controlling runs
 
@@ -245,7 +250,6 @@ class LiveSession(Receipts):
             stream = start()
         except IndexError as error:  # a message index that does not exist
             raise ValueError(str(error)) from error
-        stream.channel.detach()  # watchers read the hub
         self._follow(stream, approvals)
         return await self.keep_receipt(action, key, receipt)
 
@@ -318,6 +322,7 @@ class LiveSession(Receipts):
         self._to_ask_again.update(self._outline.questions)
         self._outline.questions.clear()
         self._set_answering(answers=approvals == "wait")
+        stream.channel.detach()  # watchers read the hub
         self._task = asyncio.get_running_loop().create_task(self._wait_for_end(stream))
 
     async def _wait_for_end(self, stream: EventStream[Any]) -> None:

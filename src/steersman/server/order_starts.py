@@ -37,9 +37,7 @@ def follow_orders(
         if order.message is not None and len(agent.inbox):
             follow(start_run(agent, Start((), Initial(), silent=True)), "wait")
         elif order.approval_id in questions or (order.kind == "abort" and questions):
-            stream = agent.continue_()
-            stream.channel.detach()  # watchers read the hub
-            follow(stream, "wait")
+            follow(agent.continue_(), "wait")
 
     live.session.listening.on_order = lambda order: call_soon_in(loop, start, order)
 

@@ -71,6 +71,7 @@ class Outline:
                 self.resolved.add(str(fields.get("approval_id")))
             case "served":
                 self.agent = str(fields.get("agent", ""))
+                self.in_run = False  # a server has opened the session: a run from before it is cut
             case "order" if fields.get("key") is not None and fields.get("kind") not in ("steering", "follow_up"):
                 receipt = {"id": fields.get("approval_id") or fields.get("id"), "status": "accepted"}
                 self.receipts.setdefault(str(fields["key"]), {**receipt, "key": fields["key"]})

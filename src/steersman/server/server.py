@@ -150,6 +150,7 @@ class Server:
         mcp_clients = mcp_route.add_routes(app.router, self.sessions)
         app.on_response_prepare.append(self._add_headers)
         app.on_shutdown.append(lambda _: mcp_clients.close())
+        app.on_shutdown.append(lambda _: api.end_watches())
         app.cleanup_ctx.append(self._keep_time)
         return app
 

@@ -229,9 +229,9 @@ class Sessions:
             handle.close()
             raise
         try:
-            if agent_name is not None:
-                outline.agent = agent_name
-                session.recorder.add(SERVED, {"agent": agent_name})
+            if agent_name is not None or outline.in_run:  # a run that another process has begun is cut
+                outline.agent = agent_name or outline.agent
+                session.recorder.add(SERVED, {"agent": outline.agent})
             agent = await make_agent(self.agents, outline, self.models, session.id)
             if self._approval_timeout is not None:
                 agent.configure(approve_timeout=self._approval_timeout)

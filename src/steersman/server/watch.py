@@ -63,8 +63,8 @@ class Watch:
             else:
                 items = await self._find_place()
             if items and self._ahead is not None:
-                items = self._skip_seen(self._ahead)
-            if items:
+                self._skip_seen(self._ahead)
+            elif items:
                 self.position = items[-1].position
                 return items
             if self._next == hub.end:
@@ -99,21 +99,21 @@ class Watch:
         await hub.wait_for_held()
         if self.position.record < hub.floor.record:
             return ()  # more events came and went meanwhile
-        items = [item for item in hub.ring if item.is_record and item.position > self.position]
-        snapshot = hub.make_snapshot()
-        self._next, self.position, self._has_gap = hub.end, hub.position, False
-        return items if snapshot is None else [*items, snapshot]
-
-    def _skip_seen(self, ahead: Position) -> Sequence[Item]:
-        """Leave out what was seen elsewhere. Deltas may be joined otherwise there, so a snapshot replaces them."""
-        hub = self._hub
-        self._next = hub.end
-        items = [item for item in hub.ring if item.position > ahead]
-        if not items:
+        self._has_gap = False
+        if (snapshot := hub.make_snapshot()) is None:
+            self._next = hub.find_place_outside(self.position)
             return ()
-        self._ahead = None
-        snapshot = hub.make_snapshot()
-        return items if snapshot is None else [*(item for item in items if item.is_record), snapshot]
+        items = [item for item in hub.ring if item.is_record and item.position > self.position]
+        self._next, self.position = hub.end, hub.position
+        return [*items, snapshot]
+
+    def _skip_seen(self, ahead: Position) -> None:
+        """Leave out what was seen elsewhere; once there is more, the place after it is looked for."""
+        if self._hub.position <= ahead:
+            self._next = self._hub.end
+        else:
+            self._ahead = self._next = None
+            self.position = ahead
 
     async def _read_store(self, last: int) -> Sequence[Item]:
         self._has_gap = True

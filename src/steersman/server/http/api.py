@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from steersman.server.http import bodies
 from steersman.server.http.access import current_user
 from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
-from steersman.server.hub import Hub
+from steersman.server.hub import Item
 from steersman.server.live import LiveSession
 from steersman.server.owners import make_id
 from steersman.server.position import Position, parse_position
@@ -50,6 +51,13 @@ class Api:
     def __init__(self, sessions: Sessions, *, max_watchers: int = 10_000) -> None:
         self.sessions = sessions
         self.max_watchers = max_watchers
+        self._is_stopping = False
+
+    async def end_watches(self) -> None:
+        """End the streams of events, and start no more runs: the application stops, and would wait for them."""
+        self._is_stopping = True
+        await self.sessions.drain(0)
+        self.sessions.beat()
 
     # Sessions
 
@@ -133,7 +141,8 @@ class Api:
         with watch:
             await response.prepare(request)
             try:
-                await _send_events(response, watch, hub)
+                while not hub.closed and not self._is_stopping:
+                    await _send_events(response, await watch.read())
             except SessionError as error:
                 # The response ends where it is, so that the watcher comes back with its position: no gap.
                 _log.error("The events of %r could not be read: %s", hub.session_id, error)
@@ -231,16 +240,14 @@ class Api:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
 
 
-async def _send_events(response: web.StreamResponse, watch: Watch, hub: Hub) -> None:
-    while not hub.closed:
-        items = await watch.read()
-        if sum([len(item.frame) for item in items]) <= _SLICE:
-            await response.write(b"".join([item.frame for item in items]) if items else _SIGN_OF_LIFE)
-            continue
-        # A client that does not read a large frame costs no copy of it.
-        for item in items:
-            for at in range(0, len(item.frame), _SLICE):
-                await response.write(memoryview(item.frame)[at : at + _SLICE])
+async def _send_events(response: web.StreamResponse, items: Sequence[Item]) -> None:
+    if sum([len(item.frame) for item in items]) <= _SLICE:
+        await response.write(b"".join([item.frame for item in items]) if items else _SIGN_OF_LIFE)
+        return
+    # A client that does not read a large frame costs no copy of it.
+    for item in items:
+        for at in range(0, len(item.frame), _SLICE):
+            await response.write(memoryview(item.frame)[at : at + _SLICE])
 
 
 def _get_name() -> str:
