@@ -37,6 +37,8 @@ from steersman.types.wire import decode
 
 # After so many more messages with deltas the answer so far is asked for again.
 _PATIENCE = 10
+# Seconds until the next look after the store could not be read.
+_PAUSE = 1.0
 
 _log = logging.getLogger("steersman.server")
 
@@ -136,6 +138,7 @@ class Follower:
                         await self._show(told)
                 except SessionError as error:
                     _log.error("The events of %r could not be read: %s", self._hub.session_id, error)
+                    self._loop.call_later(_PAUSE, self._take, None)
         finally:
             self._is_showing = False
 
