@@ -202,56 +202,6 @@ async def test_a_run_is_aborted_and_the_next_one_started_at_another_server(store
     assert shown["status"] == "idle"
 
 
-async def test_what_the_other_process_never_hears_is_done_here(store: Store) -> None:
-    """U2: it has the session open, does not listen, and closes it."""
-    Session.create(store, "s").close()
-    handle = store.open("s")
-    async with run_server(make_agent("Heard."), store=store) as client:
-        await client.act("s", "steer", {"content": "Is there anyone?"}, Idempotency_Key="k")
-        await asyncio.to_thread(handle.close)
-        events = await client.collect("s")
-        again = await client.act("s", "steer", {"content": "Is there anyone?"}, Idempotency_Key="k")
-        assert again["status"] == "accepted"
-    assert show(events).complete == ["Heard."]
-
-
-@pytest.mark.parametrize("action", ["approve", "deny", "abort"])
-async def test_an_answer_that_the_other_process_never_hears_lets_the_run_go_on_here(action: str, store: Store) -> None:
-    """S7, U2: the process that has the session is gone before it has heard the answer, or the abort."""
-    async with run_server(make_deployer, store=store) as client:
-        id = await client.create()
-        await client.act(id, "prompt", {"content": "Deploy."})
-        position, asked = (await client.collect(id, "approval_requested"))[-1]
-    handle = await asyncio.to_thread(store.open, id)
-    after = make_agent(answer("Done.")) if action != "abort" else make_agent()
-    async with run_server(after, store=store) as client, asyncio.timeout(20):
-        await client.act(id, action, {} if action == "abort" else {"id": asked["approval_id"]})
-        await asyncio.to_thread(handle.close)
-        events = await client.collect(id, after=position)
-        _, shown = await client.send("GET", f"/sessions/{id}")
-    [status] = [event["result"]["details"]["status"] for _, event in events if event["type"] == "tool_execution_end"]
-    assert status == {"approve": "completed", "deny": "denied", "abort": "not_started"}[action]
-    assert (shown["status"], shown["approvals"]) == ("idle", [])
-
-
-async def test_a_run_that_was_cut_goes_on_nowhere_while_another_server_has_it_open(store: Store) -> None:
-    """Section 6 of server.md: a prompt gets 409 only while a run goes on, and both servers say the same of it."""
-    gate = Gate()
-    async with run_server(make_slow(gate), store=store) as client:
-        id = await client.create()
-        await client.act(id, "prompt", {"content": "Go."})
-        await gate.reached.wait()
-    async with run_both(make_agent("More."), store) as (a, b), asyncio.timeout(20):
-        last = (await a.send("GET", f"/sessions/{id}"))[1]["position"]
-        async with a.watch(id):  # the session stays open there
-            await a.act(id, "configure", {"limits": {"max_turns": 9}})
-            shown = [(await client.send("GET", f"/sessions/{id}"))[1]["status"] for client in (a, b)]
-            await b.act(id, "prompt", {"content": "On."})
-            events = await b.collect(id, after=last)
-    assert shown == ["idle", "idle"]
-    assert events[-1][1]["end_reason"] == "done"
-
-
 async def test_what_needs_the_session_itself_is_refused_while_it_is_open_elsewhere(store: Store) -> None:
     """Section 6 of server.md: 409 with words, and nothing of it happens."""
     async with run_both(make_deployer, store) as (a, b):

@@ -100,6 +100,8 @@ class RemoteSession:
 
     async def abort(self, *, key: str | None = None) -> Receipt:
         """Interrupt the run there, if there is one."""
+        if (known := await self._find_receipt(key)) is not None:
+            return known
         receipt = make_receipt(self.id, key)
         return await self._send(receipt, lambda queue: queue.abort(key=key, id=receipt["id"]))
 
@@ -112,6 +114,8 @@ class RemoteSession:
         """
         if "model" in changes:
             check_offered(changes["model"], models)
+        if (known := await self._find_receipt(key)) is not None:
+            return known
         queue, receipt = await self._open_queue(), make_receipt(self.id, key)
         await asyncio.to_thread(lambda: queue.configure(**changes, key=key, id=receipt["id"]))
         return receipt
@@ -131,8 +135,8 @@ class RemoteSession:
     async def _answer(self, approval_id: str, key: str | None, add: Callable[[SessionQueue], Queued]) -> Receipt:
         outline = await self._read_outline()
         receipt = {"id": approval_id, "status": "accepted"}
-        if key is not None and (known := outline.receipts.get(key)) is not None:
-            return {"id": str(known["id"]), "status": str(known["status"])}
+        if (known := await self._find_receipt(key, outline)) is not None:
+            return known
         if outline.takes_answer(approval_id):
             return await self._send(receipt, add)
         if approval_id in outline.resolved:
@@ -164,6 +168,13 @@ class RemoteSession:
                     return
         except (SessionError, SteersmanError) as error:
             _log.warning("What was queued into the session %r waits there: %s", self.id, error)
+
+    async def _find_receipt(self, key: str | None, outline: Outline | None = None) -> Receipt | None:
+        """The receipt of what was done there under this key before."""
+        if key is None:
+            return None
+        known = (outline or await self._read_outline()).receipts.get(key)
+        return None if known is None else {"id": str(known["id"]), "status": str(known["status"])}
 
     async def _is_known(self, key: str | None, outline: Outline) -> bool:
         """Whether a message was said under this key, here or elsewhere, and perhaps not heard yet."""
