@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from tests.loop.play import answering, listened, said
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -283,7 +284,7 @@ MISTAKES: dict[str, tuple[Attempt, type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@each_row("mistake", MISTAKES)
 async def test_a_mistake_raises_at_the_call_that_made_it_and_says_what_to_do(mistake: str) -> None:
     attempt, kind, words = MISTAKES[mistake]
 
@@ -382,8 +383,8 @@ MISBEHAVIOUR: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", MISBEHAVIOUR)
-@pytest.mark.parametrize("threaded", [True, False], ids=["def", "async def"])
+@each_row("kind", MISBEHAVIOUR)
+@each_row("threaded", [True, False], ids=["def", "async def"])
 async def test_a_tool_that_misbehaves_never_raises_out_of_the_run(kind: str, threaded: bool) -> None:
     misbehave = MISBEHAVIOUR[kind]
 
@@ -446,7 +447,7 @@ async def cancelling(*_: object) -> AsyncIterator[Any]:
     raise asyncio.CancelledError
 
 
-@pytest.mark.parametrize(
+@each_row(
     "stream_fn",
     [
         nothing,

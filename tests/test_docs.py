@@ -15,7 +15,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, cast
 
-import pytest
+from tests.rows import each_row
 
 from steersman import Agent, RunResult, Session
 from steersman.cli.arguments import parse
@@ -113,7 +113,7 @@ def output_of(block: Block, path: Path, names: dict[str, Any]) -> list[str]:
     return printed.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
+@each_row("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
 def test_the_python_of_a_document_runs_and_prints_what_it_says(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     providers = list_provider_names()
@@ -138,17 +138,17 @@ def private_imports(code: str) -> Iterator[str]:
                 continue
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
+@each_row("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
 def test_a_document_imports_only_from_the_public_packages(path: Path) -> None:
     assert [name for block in blocks(path) for name in private_imports(block.code)] == []
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=shown)
+@each_row("path", EXAMPLES, ids=shown)
 def test_an_example_imports_only_from_the_public_packages(path: Path) -> None:
     assert [*private_imports(path.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("package", sorted(PUBLIC))
+@each_row("package", sorted(PUBLIC))
 def test_every_name_that_a_public_package_lists_can_be_imported(package: str) -> None:
     module = importlib.import_module(package)
     assert [name for name in module.__all__ if not hasattr(module, name)] == []
@@ -164,7 +164,7 @@ def commands(path: Path) -> Iterator[list[str]]:
                 yield [*itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words)]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=shown)
 def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
     targets = TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
     for words in commands(path):
@@ -183,7 +183,7 @@ def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
                 continue
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=shown)
 def test_a_document_names_only_methods_and_properties_that_exist(path: Path) -> None:
     """house.md: the documents say what the code does."""
     text = path.read_text(encoding="utf-8")
@@ -192,7 +192,7 @@ def test_a_document_names_only_methods_and_properties_that_exist(path: Path) -> 
     assert sorted(named - known) == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=shown)
 def test_the_links_of_a_document_lead_somewhere(path: Path) -> None:
     targets = LINK.findall(re.sub(r"`[^`\n]+`", "", path.read_text(encoding="utf-8")))  # a link in code is no link
     assert [target for target in targets if not (path.parent / target).exists()] == []
@@ -244,7 +244,7 @@ def test_the_architecture_has_every_package() -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=shown)
 def test_a_document_names_only_files_that_exist(path: Path) -> None:
     named = re.findall(
         r"\b(?:src/steersman|tests|docs|examples)/[\w/.-]+\.(?:py|md|txt)\b", path.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -263,7 +264,7 @@ def test_an_example_runs_offline_and_says_what_it_promises(name: str) -> None:
     assert missing(LINES[name], lines) == [], "\n".join(lines)
 
 
-@pytest.mark.parametrize("name", sorted([*LINES, SERVICE]))
+@each_row("name", sorted([*LINES, SERVICE]))
 def test_an_example_is_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < LONGEST
 

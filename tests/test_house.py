@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "steersman").rglob("*.py"))
@@ -184,7 +185,7 @@ def count_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([argument for argument in every if argument is not None and argument.arg not in ("self", "cls")])
 
 
-@pytest.mark.parametrize("path", LOOP, ids=shown)
+@each_row("path", LOOP, ids=shown)
 def test_no_function_of_the_loop_has_more_than_six_parameters(path: Path) -> None:
     functions = [node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     long = [
@@ -229,7 +230,7 @@ def test_importing_steersman_stays_light() -> None:
 LAZY = [path for path in SOURCES if path.name == "__init__.py" and "export_lazily(" in path.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("path", LAZY, ids=shown)
+@each_row("path", LAZY, ids=shown)
 def test_lazy_names_are_imported_for_type_checkers_and_listed(path: Path) -> None:
     """The table given to `export_lazily`, the imports under TYPE_CHECKING and `__all__` say the same."""
     package = ".".join(path.parent.relative_to(ROOT / "src").parts)
@@ -381,7 +382,7 @@ TERMS = {
 }
 
 
-@pytest.mark.parametrize("term", TERMS)
+@each_row("term", TERMS)
 def test_a_term_of_art_finds_its_code(term: str) -> None:
     home = ROOT / "src" / "steersman" / TERMS[term]
     assert [shown(path) for path in home.rglob("*.py") if term.lower() in path.read_text(encoding="utf-8").lower()]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from docs.reference import PAGES, SOURCE, build_pages
+from tests.rows import each_row
 
 import steersman
 import steersman.context
@@ -33,7 +33,7 @@ def test_the_pages_are_those_that_the_code_gives() -> None:
     assert stale == [], "run `make reference`"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "module",
     [
         steersman,

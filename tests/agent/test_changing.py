@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -244,7 +245,7 @@ async def test_usage_and_cost_are_totals_over_the_life_of_the_agent() -> None:
     assert (agent.usage.total, agent.cost) == (45, 1.5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "wrong"),
     [
         ({"system_prompt": "New.", "tools": [shout], "thinking_level": "extreme"}, "thinking_level"),
@@ -464,8 +465,8 @@ CHANGES: dict[str, Callable[[Any], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("of", ["agent", "context"])
+@each_row("change", CHANGES)
+@each_row("of", ["agent", "context"])
 async def test_the_list_of_messages_cannot_be_changed_during_a_run(change: str, of: str) -> None:
     """api.md, rulings: as assigning them, and reading is free."""
     heard: list[object] = []

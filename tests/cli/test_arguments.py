@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import Place, run_command, spawn
+from tests.rows import each_row
 
 from steersman.cli.arguments import Options, parse
 from steersman.cli.terminal.stdin import MAX_INPUT
@@ -202,8 +203,8 @@ def test_every_flag_is_documented(place: Place) -> None:
     assert sorted(flag for flag in flags if f"`{flag}" not in page) == []
 
 
-@pytest.mark.parametrize("command", ["mcp", "acp", "serve"])
-@pytest.mark.parametrize("seconds", ["-1", "nan", "soon"])
+@each_row("command", ["mcp", "acp", "serve"])
+@each_row("seconds", ["-1", "nan", "soon"])
 def test_a_timeout_that_is_no_time_is_refused_at_the_start(command: str, seconds: str) -> None:
     """And not in each session later on."""
     with pytest.raises(SystemExit):

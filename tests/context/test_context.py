@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 from tests.context.transcripts import answer, call, result, user
+from tests.rows import each_row
 
 from steersman.context.context import AgentContext
 from steersman.context.entries import Live
@@ -115,7 +116,7 @@ def _double(messages: Any) -> None:
     messages *= 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "after"),
     [
         (_set, "xca"),

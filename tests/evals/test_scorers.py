@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.evals import (
     Case,
@@ -57,7 +58,7 @@ READ, EDIT = ToolCall("1", "read", {"path": "a.txt", "limit": 3}), ToolCall("2",
 MISSING = "{'name': 'read', 'arguments': {'path': 'z'}}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scorer", "run", "value", "reason"),
     [
         (equals(), make_run(" 5\n", expected="5"), 1.0, ""),

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -178,7 +179,7 @@ async def test_an_iteration_may_be_handed_from_task_to_task() -> None:
     check_events(events)
 
 
-@pytest.mark.parametrize("count", range(1, 12))
+@each_row("count", range(1, 12))
 async def test_leaving_the_iteration_early_cancels_the_run_and_leaves_nothing_behind(count: int) -> None:
     """loop.md section 5, failures.md F6"""
     script = ScriptedModel(answer(call("slow")), stall("partial", after=2))

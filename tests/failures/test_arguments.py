@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import agent_of, echo, told
+from tests.rows import each_row
 
 from steersman import Agent, AssistantMessage, Request, StreamOptions, TextContent, Tool, ToolCall, tool
 from steersman.testing import ScriptedModel, answer, call, check_request
@@ -120,7 +121,7 @@ async def test_c11_a_stop_for_tools_without_any_is_the_end() -> None:
     assert (last.stop_reason, last.raw_stop_reason) == ("stop", "tool_calls")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raw",
     [
         '{"x": NaN}',

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import agent_of, always, customs, echo, texts, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -25,10 +26,10 @@ from steersman.testing import EventCollector, ScriptedModel, answer, call, check
 from steersman.types.events import MessageEnd, MessageStart, ToolExecutionStart, ToolExecutionUpdate, TurnEnd
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raised", [ValueError("x"), KeyboardInterrupt(), SystemExit(2), asyncio.CancelledError(), GeneratorExit()], ids=repr
 )
-@pytest.mark.parametrize("kind", ["agent_start", "turn_start", "message_update", "tool_execution_start", "agent_end"])
+@each_row("kind", ["agent_start", "turn_start", "message_update", "tool_execution_start", "agent_end"])
 async def test_j1_a_subscriber_that_raises_does_not_touch_the_run(raised: BaseException, kind: str) -> None:
     """failures.md J1, loop.md section 5"""
     heard = EventCollector()
@@ -123,7 +124,7 @@ GUARDS = [
 ]
 
 
-@pytest.mark.parametrize(("seam", "gate"), GUARDS)
+@each_row(("seam", "gate"), GUARDS)
 async def test_j4_a_guard_that_fails_denies_and_says_why(seam: str, gate: Any) -> None:
     """failures.md J4, loop.md D3"""
     ran: list[str] = []
@@ -189,7 +190,7 @@ async def test_j5_a_transform_that_deletes_a_result_does_not_break_the_request()
     assert [message.role for message in script.requests[1][0].messages] == ["user", "assistant", "tool_result"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "text"),
     [
         *[(None, "x"), ("", ""), ("short", "short"), (ToolOutput(), ""), (ToolOutput("other"), "other"), (True, "x")],

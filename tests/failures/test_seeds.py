@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.loop.play import answering, asked, listened, outline, said
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -135,7 +136,7 @@ PATHS: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
+@each_row("path", PATHS)
 async def test_s4_every_turn_that_starts_also_ends(path: str) -> None:
     """failures.md S4"""
     turns, options = PATHS[path]

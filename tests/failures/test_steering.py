@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.loop.play import listened, said
+from tests.rows import each_row
 
 from steersman import Agent, AgentBusy, AgentEvent, AgentMessage, ContextConfig, ExecutionLimits, Retry, tool
 from steersman.context.compaction.strategies import CompactionConfig
@@ -154,8 +155,8 @@ async def test_g5_of_a_hundred_prompts_at_once_exactly_one_starts() -> None:
     assert events.types.count("agent_start") == 1
 
 
-@pytest.mark.parametrize("mode", ["one-at-a-time", "all"])
-@pytest.mark.parametrize("turns", range(6))
+@each_row("mode", ["one-at-a-time", "all"])
+@each_row("turns", range(6))
 async def test_g7_five_messages_are_heard_by_the_mode_and_none_is_lost_by_an_abort_between(
     turns: int, mode: Any
 ) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
 from tests.loop.scenarios import SCENARIOS, Scenario, Stage
+from tests.rows import each_row
 
 from steersman import AgentMessage
 from steersman.testing import EventCollector, ScriptedModel, VirtualClockLoop, check_transcript, run_virtual
@@ -29,8 +29,8 @@ def test_there_are_enough_scenarios() -> None:
     assert len(SCENARIOS) >= 30
 
 
-@pytest.mark.parametrize("interrupt", [_abort, _cancel_caller], ids=["abort", "cancelled caller"])
-@pytest.mark.parametrize("name", SCENARIOS)
+@each_row("interrupt", [_abort, _cancel_caller], ids=["abort", "cancelled caller"])
+@each_row("name", SCENARIOS)
 def test_a_cancel_at_any_step_leaves_everything_in_order(name: str, interrupt: Interrupt) -> None:
     """loop.md T12, T9, T1, R8, section 6; failures.md A1, S2, F12: wherever the loop waits, a cancel is seen there."""
     scenario = SCENARIOS[name]
@@ -44,7 +44,7 @@ def test_a_cancel_at_any_step_leaves_everything_in_order(name: str, interrupt: I
             raise
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@each_row("name", SCENARIOS)
 def test_an_abort_inside_any_callback_ends_the_run_there(name: str) -> None:
     """loop.md T12, section 5; failures.md F12, J3: a subscriber may abort on any event, with more already buffered."""
     total = _abort_on_event(name, None)

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from tests.loop.play import asked, listened, outline, said
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -423,8 +424,8 @@ def drop_extensions(messages: Sequence[AgentMessage]) -> list[AgentMessage]:
 CONVERSIONS = [to_user, to_user_later, to_user_in_a_coroutine]
 
 
-@pytest.mark.parametrize("convert", CONVERSIONS)
-@pytest.mark.parametrize("way", ["continue_", "branch", "agent_loop_continue", "only"])
+@each_row("convert", CONVERSIONS)
+@each_row("way", ["continue_", "branch", "agent_loop_continue", "only"])
 async def test_what_conversion_turns_into_a_question_can_be_answered(convert: Any, way: str) -> None:
     """api.md, loop.md R5: whether there is something to answer is judged after `convert_to_llm`."""
     script = ScriptedModel("yes")

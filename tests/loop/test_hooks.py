@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import agent_of, always, echo, fail, texts, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -254,7 +255,7 @@ async def test_a_policy_that_raises_never_counts_as_one_that_agreed(name: str) -
         assert (result.end_reason, "broken policy" in result.detail) == ("error", True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seam", "verdict"),
     [
         *[(seam, answer) for seam in ("before_turn", "before_follow_up") for answer in ("yes", 0, b"")],
@@ -282,7 +283,7 @@ async def test_an_after_loop_hook_that_raises_is_logged_too(caplog: Any) -> None
     assert "broken raised RuntimeError: broken hook" in caplog.text
 
 
-@pytest.mark.parametrize("seam", SEAMS)
+@each_row("seam", SEAMS)
 def test_a_hook_that_does_not_take_the_arguments_is_refused_where_it_is_given(seam: str) -> None:
     """loop.md R8: a programmer's mistake raises at the call that made it."""
 
@@ -347,7 +348,7 @@ class Static:
     after_tool = staticmethod(always(None))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hook", "name", "nearest"),
     [
         (Guarded(), "Guarded.before_tool_call", "before_tool_execution"),
@@ -360,7 +361,7 @@ class Static:
     ],
     ids=["method", "static", "attribute", "only one", "camelCase", "PascalCase", "without underscore"],
 )
-@pytest.mark.parametrize("option", ["hooks", "pre_turn_policies"])
+@each_row("option", ["hooks", "pre_turn_policies"])
 def test_a_hook_with_a_misspelt_seam_is_refused_with_the_nearest_name(
     option: str, hook: object, name: str, nearest: str
 ) -> None:
@@ -395,8 +396,8 @@ async def test_what_is_no_public_method_does_not_look_like_a_seam() -> None:
     assert quiet == {"turns": 0}
 
 
-@pytest.mark.parametrize("value", [5, 0, "text", [], {"a": 1}, object], ids=str)
-@pytest.mark.parametrize("seam", ["after_turn", "after_loop", "on_error", "after_compaction_end"])
+@each_row("value", [5, 0, "text", [], {"a": 1}, object], ids=str)
+@each_row("seam", ["after_turn", "after_loop", "on_error", "after_compaction_end"])
 async def test_what_an_observer_returns_is_ignored_unless_it_is_a_verdict(seam: str, value: object) -> None:
     """api.md: any other value is ignored, such as the number that `write` returns."""
     history = [{"role": role, "content": "word " * 500} for _ in range(4) for role in ("user", "assistant")]

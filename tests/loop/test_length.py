@@ -4,6 +4,7 @@ from typing import Any, cast
 
 import pytest
 from tests.loop.toolbox import agent_of, echo, told
+from tests.rows import each_row
 
 from steersman import Agent, AssistantMessage, Tool, tool
 from steersman.testing import ScriptedModel, answer, call
@@ -54,7 +55,7 @@ async def test_arguments_that_cannot_be_parsed_are_treated_alike_whatever_reason
     assert told == [("echo", INCOMPLETE, True, "invalid"), whole]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "raw", [CUT, "{", '{"text": "x"', '{"text": "x"}}', '{"text": "x",}', "{'text': 'x'}", "not json", '{"text": NaN}']
 )
 async def test_nothing_is_mended_by_guessing(raw: str) -> None:

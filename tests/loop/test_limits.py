@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.loop.play import asked, listened, outline, said
+from tests.rows import each_row
 
 from steersman import Agent, ExecutionLimits, Inject, Prices, Usage, UserMessage, tool
 from steersman.testing import ScriptedModel, answer, call, error, stall
@@ -63,7 +64,7 @@ async def test_an_answer_in_the_last_allowed_turn_is_no_limit() -> None:
     assert (result.end_reason, result.text) == ("done", "done")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limits", "reason"),
     [
         ({"max_turns": 3}, "Max turns reached (3/3)"),

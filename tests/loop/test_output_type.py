@@ -7,6 +7,7 @@ import msgspec
 import pydantic
 import pytest
 from tests.loop.toolbox import agent_of, echo, texts
+from tests.rows import each_row
 
 from steersman import Agent, UserMessage
 from steersman.testing import ScriptedModel, answer, call, error, stall
@@ -139,7 +140,7 @@ def test_a_type_that_has_no_schema_is_refused_where_it_is_given() -> None:
         Agent(ScriptedModel("x").model, output_type=cast(Any, object()))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "text", "value"),
     [
         (list[City], '{"value": [{"name": "Ulm"}]}', [City("Ulm")]),

@@ -11,6 +11,7 @@ import msgspec
 import pydantic
 import pytest
 from tests.loop.toolbox import told
+from tests.rows import each_row
 
 from steersman import Agent, Retry, UserMessage, tool
 from steersman.testing import EventCollector, answer, call, text, thinking
@@ -138,8 +139,8 @@ ROOTS: dict[str, tuple[Any, Any, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ROOTS)
-@pytest.mark.parametrize("server", SERVERS)
+@each_row("kind", ROOTS)
+@each_row("server", SERVERS)
 async def test_every_server_is_asked_so_that_it_takes_it_and_the_value_comes_out(server: str, kind: str) -> None:
     """The strict servers refuse a schema they do not take, such as one that is not of an object."""
     output_type, said, value = ROOTS[kind]
@@ -174,7 +175,7 @@ WAYS: list[tuple[str, Any, dict[str, Any], Way]] = [
 ]
 
 
-@pytest.mark.parametrize(("server", "output_type", "options", "wanted"), WAYS)
+@each_row(("server", "output_type", "options", "wanted"), WAYS)
 async def test_the_way_is_the_strictest_that_server_and_model_take(
     server: str, output_type: Any, options: dict[str, Any], wanted: Way
 ) -> None:
@@ -250,8 +251,8 @@ def cut_short(value: str) -> Any:
     return said
 
 
-@pytest.mark.parametrize("value", ['{"name": "Ulm", "peo', '{"value": 12}'], ids=["broken", "whole by chance"])
-@pytest.mark.parametrize("server", SERVERS)
+@each_row("value", ['{"name": "Ulm", "peo', '{"value": 12}'], ids=["broken", "whole by chance"])
+@each_row("server", SERVERS)
 async def test_an_answer_that_was_cut_is_never_taken(server: str, value: str) -> None:
     """failures.md C9: 12 may be the beginning of 126000."""
     made = SERVERS[server]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.loop.play import asked, listened, outline, said
+from tests.rows import each_row
 
 from steersman import Agent, AgentContext, AgentLoopConfig, Prices, Retry, Usage, agent_loop, tool
 from steersman.testing import ScriptedModel, answer, call, cut, error, raises, text
@@ -137,7 +138,7 @@ NOT_RETRIED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("turn", RETRIED, ids=lambda turn: repr(turn.ending)[:40])
+@each_row("turn", RETRIED, ids=lambda turn: repr(turn.ending)[:40])
 async def test_what_may_pass_is_asked_again(turn: Any) -> None:
     """loop.md section 8, loop.md T7"""
     script = ScriptedModel(turn, "whole")
@@ -148,7 +149,7 @@ async def test_what_may_pass_is_asked_again(turn: Any) -> None:
     assert (result.end_reason, result.text, script.asked) == ("done", "whole", 2)
 
 
-@pytest.mark.parametrize("turn", NOT_RETRIED, ids=lambda turn: repr(turn.ending)[:40])
+@each_row("turn", NOT_RETRIED, ids=lambda turn: repr(turn.ending)[:40])
 async def test_what_will_not_pass_is_asked_once(turn: Any) -> None:
     """loop.md section 8, loop.md T9, failures.md E5"""
     script = ScriptedModel(turn, "never")

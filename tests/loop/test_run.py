@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.loop.play import answering, listened, outline, said
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -329,8 +330,8 @@ SEAMS = [
 ]
 
 
-@pytest.mark.parametrize("how", [broken, broken_async])
-@pytest.mark.parametrize("seam", SEAMS)
+@each_row("how", [broken, broken_async])
+@each_row("seam", SEAMS)
 async def test_a_failure_inside_the_loop_is_an_error_a_closed_turn_and_an_end(
     seam: str, how: Callable[..., Any]
 ) -> None:

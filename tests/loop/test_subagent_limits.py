@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import agent_of, echo, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -227,8 +228,8 @@ async def test_outside_of_a_run_it_belongs_to_no_parent() -> None:
     assert result.text == "one"
 
 
-@pytest.mark.parametrize("name", ["max_sub_agents", "max_sub_agents_at_once", "max_sub_agent_depth"])
-@pytest.mark.parametrize("value", [-1, 1.5, True, "3"])
+@each_row("name", ["max_sub_agents", "max_sub_agents_at_once", "max_sub_agent_depth"])
+@each_row("value", [-1, 1.5, True, "3"])
 def test_a_cap_is_a_whole_number(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is a whole number from 0 on"):
         ExecutionLimits(**{name: value})

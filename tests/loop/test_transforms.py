@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.loop.test_compaction import history
 from tests.loop.toolbox import agent_of, echo
+from tests.rows import each_row
 
 from steersman import Agent, AgentContext, AgentLoopConfig, AgentMessage, CancelToken, agent_loop
 from steersman.loop.transforms import bind_transform
@@ -109,7 +110,7 @@ CASES: list[tuple[Callable[..., Any], Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "given"), CASES)
+@each_row(("function", "given"), CASES)
 def test_a_transform_gets_what_its_parameter_names_ask_for(function: Callable[..., Any], given: Any) -> None:
     """api.md: `transform_context` gets what its parameter names ask for (`messages`, `signal`, `overflow`)."""
     assert bind_transform("transform_context", function)(MESSAGES, SIGNAL, True) == given
@@ -127,8 +128,8 @@ def too_many(messages: Any, is_retry: bool) -> Any: ...
 def asks_by_name(messages: Any, *, budget: int) -> Any: ...
 
 
-@pytest.mark.parametrize("option", ["transform_context", "async_transform_context"])
-@pytest.mark.parametrize(
+@each_row("option", ["transform_context", "async_transform_context"])
+@each_row(
     ("function", "text"),
     [
         (too_many, "messages, signal, overflow. .* also asks for 'is_retry'"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.loop.play import answering, asked, doing, listened, outline, said
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -612,8 +613,8 @@ CALLBACKS: dict[str, tuple[Callable[[Abort], Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["abort", "signal", "token"])
-@pytest.mark.parametrize("seam", CALLBACKS)
+@each_row("how", ["abort", "signal", "token"])
+@each_row("seam", CALLBACKS)
 async def test_an_abort_inside_any_callback_ends_the_run_without_another_request(seam: str, how: str) -> None:
     """loop.md T12"""
     signal, token = asyncio.Event(), CancelToken()
@@ -721,7 +722,7 @@ WAITS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("place", WAITS)
+@each_row("place", WAITS)
 async def test_a_cancel_is_seen_wherever_the_loop_waits(place: str) -> None:
     """loop.md T12"""
     script = ScriptedModel(call("look"), "done")

@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 
 import pytest
 from tests.provider.wires.protocols import SERVERS
-from tests.rows import each_row
 
 from steersman import Agent, tool
 from steersman.provider.http.client import aclose_http
@@ -96,8 +95,8 @@ class Countdown:
             self.act()
 
 
-@each_row("told", [HELD, ENDED], ids=["held", "ended"])
-@each_row("kind", KINDS)
+@pytest.mark.parametrize("told", [HELD, ENDED], ids=["held", "ended"])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_an_abort_at_every_await_closes_the_connection_and_the_next_prompt_is_taken(
     kind: type[StrictServer], told: Delivery
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import force_setattr
+from tests.rows import each_row
 from tests.server.kit import Event, Gate, check_order, make_agent, sort_key
 
 from steersman.provider.streaming.partial import GrowingAnswer
@@ -230,7 +231,7 @@ async def test_a_position_past_the_end_is_refused() -> None:
         Watch(live.hub, Position(live.hub.last_record, 99))
 
 
-@pytest.mark.parametrize("wrong", ["", "x", "-1", "1.", ".1", "1.2.3", "1e3", " 1", "\u0661", "9" * 19])
+@each_row("wrong", ["", "x", "-1", "1.", ".1", "1.2.3", "1e3", " 1", "\u0661", "9" * 19])
 def test_a_position_is_a_number_or_two(wrong: str) -> None:
     with pytest.raises(ValueError, match="A position is"):
         parse_position(wrong)

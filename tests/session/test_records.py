@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.session.records import Record, decode, encode, make_title
 from steersman.testing.store_checks import make_record
@@ -38,7 +39,7 @@ def test_half_a_character_does_not_stop_a_record() -> None:
     assert record == make_record(1, text="a\ufffd", more={"b\ufffd": "😀"})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         b"",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 from tests.session.kit import planted, records, said
 
 from steersman import Agent, Retry, Session, ToolOutput, prun_with_memo, tool
@@ -64,8 +65,8 @@ async def _written() -> tuple[MemoryStore, list[Record]]:
     return store, records(store, "whole")
 
 
-@pytest.mark.parametrize("name", SERVERS)
-@pytest.mark.parametrize("tools", [[], [other]], ids=["no tools", "other tools"])
+@each_row("name", SERVERS)
+@each_row("tools", [[], [other]], ids=["no tools", "other tools"])
 async def test_a_session_of_another_time_goes_on(name: str, tools: list[Any]) -> None:
     """failures.md H10, A3, A9, D7: after every record at which the program may have been killed."""
     store, whole = await _written()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rows import each_row
 from tests.session.kit import cut, done, planted, records, reopened
 
 from steersman import Agent, Session, ToolContext, tool
@@ -256,7 +257,7 @@ def test_keys_are_not_written_with_the_state() -> None:
         assert "sk-secret" not in session.log.state["header"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "error"),
     [
         (object(), "takes JSON values"),

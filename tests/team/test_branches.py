@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import agent_of, echo, texts, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -309,7 +310,7 @@ async def test_an_abort_from_another_thread_stops_all() -> None:
     assert ([branch.result.end_reason for branch in result.branches], script.streaming) == (["aborted"] * 2, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("branches", "options", "error", "words"),
     [
         ([], {}, ValueError, "at least one branch"),

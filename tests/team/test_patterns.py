@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import echo, fail, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -508,7 +509,7 @@ async def test_a_tool_of_a_part_that_raises_is_a_result_for_its_model() -> None:
     assert (result.text, result.end_reason) == ("noted", "done")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "raised", "words"),
     [
         (lambda: Pipeline([]), ValueError, "at least one part"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import echo
+from tests.rows import each_row
 
 from steersman import Agent, ExecutionLimits, ToolResultMessage, Usage
 from steersman.team import Handoff, Loop, Parallel, Pipeline, Supervisor, judge
@@ -148,8 +149,8 @@ LIMITS: dict[str, Callable[[int], ExecutionLimits]] = {
 }
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-@pytest.mark.parametrize("name", PATTERNS)
+@each_row("limit", LIMITS)
+@each_row("name", PATTERNS)
 async def test_the_limits_of_the_whole_hold_in_each_part(name: str, limit: str) -> None:
     """loop.md T3; failures.md I9: whichever part uses up the budget, the run ends as `limit`."""
     ends: list[str] = []
@@ -198,9 +199,9 @@ BREAKS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("broken", BREAKS)
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("name", ["pipeline", "parallel", "loop", "handoff", "supervisor", "nested"])
+@each_row("broken", BREAKS)
+@each_row("place", [0, 1])
+@each_row("name", ["pipeline", "parallel", "loop", "handoff", "supervisor", "nested"])
 async def test_a_part_that_breaks_is_named_and_leaves_nothing_behind(name: str, place: int, broken: str) -> None:
     """loop.md R8: whatever breaks in a part, the run of the pattern ends in order."""
     cast, events = Cast(), EventCollector()

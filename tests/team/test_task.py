@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import Workshop, agent_of, count_steps, echo, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -314,7 +315,7 @@ def test_a_task_never_outlives_its_parent() -> None:
         tasks_cut_at(step)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "error", "words"),
     [
         (lambda: TaskKind(" "), ValueError, "needs words"),

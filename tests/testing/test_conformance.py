@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from tests.rows import each_row
 
 from steersman.provider.streaming.normalize import stream_events
 from steersman.testing import (
@@ -55,13 +56,13 @@ def scripted(scenario: Scenario) -> Subject:
     return Subject(stream, script.model, Request("", [user_message("Hi")]))
 
 
-@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
+@each_row("check", conformance_checks(), ids=lambda check: check.__name__)
 async def test_the_scripted_model_conforms(check: Check) -> None:
     await check(scripted)
     assert check.__doc__
 
 
-@pytest.mark.parametrize("check", conformance_checks(), ids=lambda check: check.__name__)
+@each_row("check", conformance_checks(), ids=lambda check: check.__name__)
 async def test_a_scenario_that_cannot_be_set_up_is_left_out(check: Check) -> None:
     await check(lambda scenario: None)
     assert check.__doc__
@@ -71,7 +72,7 @@ MESSAGE = AssistantMessage([TextContent("Hello")])
 WHOLE: list[StreamEvent] = [StreamStart(), TextStart(), TextDelta("Hello"), TextEnd(), Done(MESSAGE)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("events", "words"),
     [
         ([], "Expected events, got none"),

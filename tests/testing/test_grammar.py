@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman.testing import GrammarError, check_events
 from steersman.types.content import TextContent, ToolCall
@@ -337,28 +338,28 @@ BAD: dict[str, tuple[list[AgentEvent], str]] = {
 }
 
 
-@pytest.mark.parametrize("events", GOOD.values(), ids=GOOD.keys())
+@each_row("events", GOOD.values(), ids=GOOD.keys())
 def test_a_run_in_the_grammar_passes(events: list[AgentEvent]) -> None:
     """The whole grammar of failures.md, with vetoes, limits, retries, compaction and tools."""
     check_events(events)
     assert events[-1].type == "agent_end"
 
 
-@pytest.mark.parametrize(("events", "words"), BAD.values(), ids=BAD.keys())
+@each_row(("events", "words"), BAD.values(), ids=BAD.keys())
 def test_an_event_that_does_not_fit_is_named(events: list[AgentEvent], words: str) -> None:
     """Covers failures.md S3, S4 and S16: doubled starts, missing ends, the veto form."""
     with pytest.raises(GrammarError, match=words):
         check_events(events)
 
 
-@pytest.mark.parametrize("events", GOOD.values(), ids=GOOD.keys())
+@each_row("events", GOOD.values(), ids=GOOD.keys())
 def test_a_run_cut_anywhere_is_unfinished(events: list[AgentEvent]) -> None:
     for length in range(len(events)):
         with pytest.raises(GrammarError, match=r"ended inside a turn|ended without its agent_end"):
             check_events(events[:length])
 
 
-@pytest.mark.parametrize("events", GOOD.values(), ids=GOOD.keys())
+@each_row("events", GOOD.values(), ids=GOOD.keys())
 def test_no_event_may_be_said_twice(events: list[AgentEvent]) -> None:
     for index in range(len(events)):
         with pytest.raises(GrammarError, match=r"expected seq|nothing follows"):

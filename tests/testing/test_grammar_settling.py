@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage
 from steersman.testing import GrammarError, Witness, check_events
@@ -126,7 +127,7 @@ REFUSED: dict[str, tuple[list[AgentEvent], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each_row("name", REFUSED)
 def test_what_is_no_settling_is_refused(name: str) -> None:
     events, words = REFUSED[name]
     with pytest.raises(GrammarError) as refused:

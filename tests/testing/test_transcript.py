@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman.testing import check_request, check_transcript
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
@@ -80,7 +81,7 @@ def test_a_valid_transcript_passes(messages: list[AgentMessage]) -> None:
     assert messages
 
 
-@pytest.mark.parametrize(("messages", "words"), BAD)
+@each_row(("messages", "words"), BAD)
 def test_an_invalid_log_is_named_with_the_place_and_an_outline(messages: list[AgentMessage], words: str) -> None:
     """Covers failures.md A1, A9 and A10: unanswered, doubled and orphaned calls."""
     with pytest.raises(AssertionError, match=words) as caught:
@@ -88,7 +89,7 @@ def test_an_invalid_log_is_named_with_the_place_and_an_outline(messages: list[Ag
     assert f"0 {messages[0].role}" in str(caught.value)
 
 
-@pytest.mark.parametrize(("messages", "words"), BAD_REQUESTS)
+@each_row(("messages", "words"), BAD_REQUESTS)
 def test_an_invalid_request_is_named_in_a_servers_words(messages: list[AgentMessage], words: str) -> None:
     """Covers failures.md A1, A6, A7, A9, A10, C7 and D7."""
     with pytest.raises(AssertionError, match=words):

@@ -13,6 +13,7 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.tools.output import normalize_output, truncate_output
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -40,7 +41,7 @@ class Struct(msgspec.Struct):
 IMAGE = ImageContent("aGk=")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "expected"),
     [
         ("text", "text"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, call
@@ -248,7 +249,7 @@ async def test_an_agent_is_given_the_list_and_reads_on_demand(tmp_path: Path) ->
     assert result.text == "Bonjour."
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("head", "expected"),
     [
         ("name: pdf", {"name": "pdf"}),
@@ -274,7 +275,7 @@ def test_a_head_is_read_as_yaml_would(head: str, expected: dict[str, str]) -> No
         assert parse_front_matter(text) == (expected, "body")
 
 
-@pytest.mark.parametrize("head", ["name", "name:x", "- a", " name: x", '"name": x', 'n: "a', "n: 'a\n  b'", 'n: "\\q"'])
+@each_row("head", ["name", "name:x", "- a", " name: x", '"name": x', 'n: "a', "n: 'a\n  b'", 'n: "\\q"'])
 def test_a_head_that_is_none_says_why(head: str) -> None:
     with pytest.raises(BadFrontMatter):
         parse_front_matter(f"---\n{head}\n---\n")

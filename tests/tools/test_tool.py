@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 import pydantic
 import pytest
+from tests.rows import each_row
 
 from steersman.tools.output import ToolContext
 from steersman.tools.schema.validation import InvalidArguments
@@ -331,7 +332,7 @@ WAYS: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize(("execute", "expected"), WAYS)
+@each_row(("execute", "expected"), WAYS)
 async def test_a_hand_made_tool_is_called_the_way_its_function_asks(execute: Callable[..., Any], expected: str) -> None:
     assert await outcome(Tool("t", "", OBJECT, execute), {"a": "1"}) == expected
 
@@ -372,7 +373,7 @@ WRONG: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "error", "expected"), WRONG)
+@each_row(("arguments", "error", "expected"), WRONG)
 def test_a_wrong_tool_raises_where_it_is_made(arguments: Any, error: type[Exception], expected: str) -> None:
     with pytest.raises(error, match=expected):
         Tool(*arguments)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman import Agent
 from steersman.testing import ScriptedModel
@@ -81,7 +82,7 @@ UNKNOWN: dict[str, tuple[Mapping[Any, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", UNKNOWN)
+@each_row("name", UNKNOWN)
 def test_a_dict_with_an_unknown_key_is_refused_with_the_nearest_known_one(name: str) -> None:
     """api.md, five-minute version: a dict with a key that is not known is refused; nothing is dropped silently."""
     value, words = UNKNOWN[name]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, parse_tool_call
@@ -55,7 +56,7 @@ CHANGES: list[Callable[[Any], object]] = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each_row("change", CHANGES)
 def test_arguments_of_a_call_cannot_be_changed(change: Any) -> None:
     """failures.md J9: whatever a subscriber does with an event, the transcript stays as it was."""
     call = ToolCall("1", "a", {"list": [1], "dict": {"b": 2}})
@@ -72,7 +73,7 @@ def test_frozen_values_can_be_copied_and_pickled() -> None:
     assert type(copy.deepcopy(FrozenDict(a=1))) is FrozenDict
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "value", "raw"),
     [
         ("", {}, None),

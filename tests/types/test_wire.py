@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.types import wire
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -133,7 +134,7 @@ EVENTS: list[AgentEvent] = [
 ]
 
 
-@pytest.mark.parametrize("value", [*MESSAGES, *STREAM, *EVENTS], ids=lambda value: type(value).__name__)
+@each_row("value", [*MESSAGES, *STREAM, *EVENTS], ids=lambda value: type(value).__name__)
 def test_decoding_what_was_encoded_gives_it_back(value: Any) -> None:
     """loop.md section 9: one form, one line, and nothing lost on the way."""
     line = wire.encode(value)
@@ -160,7 +161,7 @@ def test_updates_are_the_nine_of_the_seeds_and_the_reset() -> None:
     assert len(STREAM_UPDATE_EVENTS) == 9
 
 
-@pytest.mark.parametrize("value", [*MESSAGES, *EVENTS], ids=lambda value: type(value).__name__)
+@each_row("value", [*MESSAGES, *EVENTS], ids=lambda value: type(value).__name__)
 def test_every_value_says_what_it_is(value: Any) -> None:
     """Users read `event.type` and `message.role`."""
     plain = json.loads(wire.encode(value))
@@ -256,7 +257,7 @@ EMPTY: list[AgentEvent] = [
 ]
 
 
-@pytest.mark.parametrize("event", EMPTY, ids=lambda event: event.type)
+@each_row("event", EMPTY, ids=lambda event: event.type)
 def test_the_named_fields_are_in_the_json_also_when_they_are_false_or_empty(event: AgentEvent) -> None:
     """api.md, details that outside tests rely on: the fields of events and messages."""
     fields = msgspec.json.decode(wire.encode(event))
@@ -273,7 +274,7 @@ def test_the_named_fields_are_in_the_json_also_when_they_are_false_or_empty(even
     assert wire.decode(wire.encode(event)) == event
 
 
-@pytest.mark.parametrize("event", EMPTY, ids=lambda event: event.type)
+@each_row("event", EMPTY, ids=lambda event: event.type)
 def test_json_without_the_fields_that_have_defaults_is_decoded_as_before(event: AgentEvent) -> None:
     fields = msgspec.json.decode(wire.encode(event))
     required = {field.name for field in msgspec.structs.fields(type(event)) if field.required}

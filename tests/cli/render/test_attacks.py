@@ -26,6 +26,7 @@ from tests.cli.render.runs import (
     turn,
     update,
 )
+from tests.rows import each_row
 
 from steersman.cli.render import render_diff, render_markdown
 from steersman.types.errors import ErrorInfo
@@ -115,14 +116,14 @@ def look(events: Iterable[AgentEvent], *, color: bool, verbose: bool, width: int
     assert show.render_live(width, 12) == ""
 
 
-@pytest.mark.parametrize("place", PLACES)
+@each_row("place", PLACES)
 def test_no_form_of_attack_gets_through_from(place: str) -> None:
     for attack in ATTACKS.values():
         look(PLACES[place](attack), color=True, verbose=True, width=80)
         look(PLACES[place](attack), color=False, verbose=False, width=24)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each_row("form", FORMS)
 def test_no_form_of_attack_gets_through_markdown(form: str) -> None:
     for attack in ATTACKS.values():
         text = FORMS[form].replace("{}", attack)

@@ -27,6 +27,7 @@ from tests.cli.render.runs import (
     turn,
     update,
 )
+from tests.rows import each_row
 
 from steersman import Agent
 from steersman.cli.render import RunDisplay, compare_texts, describe_cost, render_diff
@@ -199,7 +200,7 @@ CALLS: dict[str, AgentEvent] = {
 }
 
 
-@pytest.mark.parametrize(("line", "event"), CALLS.items())
+@each_row(("line", "event"), CALLS.items())
 def test_a_call_is_one_line_and_what_matters(line: str, event: AgentEvent) -> None:
     assert heard(a_show(), [event]).take_finished(60) == f"{line}\n"
 

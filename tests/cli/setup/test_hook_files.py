@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.command import Place, environment
+from tests.rows import each_row
 
 from steersman import Agent
 from steersman.cli.arguments import parse
@@ -170,7 +171,7 @@ async def test_what_a_hook_of_a_project_runs_is_shown_and_trusted_with_that_cont
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     ["./check", "scripts/check", "FOO=1 bin/x --all", "true && ./x", "sh check.sh", "bash -e ci/x.sh", "/bin/sh x.sh",
      "python3 tools/x.py", ". ./env", "cat | ./x"],
@@ -182,7 +183,7 @@ def test_a_relative_program_in_the_settings_of_the_user_is_refused(command: str)
     assert parse_settings(text, Path("config.toml"), project=True).hooks[0].command == command
 
 
-@pytest.mark.parametrize(
+@each_row(
     "command",
     ["~/bin/check", "/opt/check a/b", "sh ~/x.sh", "sh -c 'echo a/b'", "notify-send a/b", "cat > log/x", "$HOME/bin/x",
      "python3 -m json.tool", "jq -e .tool"],

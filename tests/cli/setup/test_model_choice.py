@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.lists import listing, model_list
+from tests.rows import each_row
 
 from steersman.cli.exits import UserError
 from steersman.cli.setup.model_choice import DEFAULT_MODELS, SERVERS, SMALL_MODEL_NOTE, choose_model, resolve_model
@@ -112,7 +113,7 @@ async def test_ollamas_own_variable_holds_for_a_named_model_too(monkeypatch: pyt
     assert (await resolve_model("ollama:x:8b")).base_url == "http://127.0.0.1:5/v1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "says"),
     [
         ("gpt-5", "'gpt-5' has no provider. Did you mean 'openai:gpt-5'?"),

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 
 from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import ProviderSettings, Settings
@@ -63,7 +64,7 @@ def test_every_key_has_its_setting() -> None:
     assert _settings("") == Settings()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says"),
     [
         (
@@ -109,7 +110,7 @@ def test_a_key_in_a_file_is_refused_and_not_repeated() -> None:
         _settings("[providers.openai]\napi_key_env = 'of-no-known-form-123456'")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "says"),
     [
         ("allowed_tools = ['bash']", "approval.allow or allowed_tools"),

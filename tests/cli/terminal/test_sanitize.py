@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import unicodedata
 
-import pytest
 from hypothesis import given
 from tests.cli.render.attacks import ANY_TEXT, ATTACKS, check_lines
+from tests.rows import each_row
 
 from steersman.cli.terminal.sanitize import escape_json, sanitize, sanitize_line
 from steersman.types.visible import escape_invisible
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@each_row("attack", ATTACKS.values(), ids=ATTACKS)
 def test_no_form_of_attack_survives(attack: str) -> None:
     check_lines(sanitize(attack).replace("\t", " "), color=False)
     check_lines(sanitize_line(attack), color=False)

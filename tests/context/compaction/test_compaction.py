@@ -19,6 +19,7 @@ from tests.context.transcripts import (
     user,
     valid,
 )
+from tests.rows import each_row
 
 from steersman.context.compaction.steps import MARKER
 from steersman.context.compaction.strategies import (
@@ -281,7 +282,7 @@ def test_the_estimator_is_pluggable() -> None:
     assert compacted(messages, limited(1, keep_recent=2, estimator=only_answers)) == [user(), summary, *turn("b")]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "text"),
     [
         ({"max_context_tokens": 0}, "ContextConfig.max_context_tokens is a whole number, at least 1, got 0."),

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.loop.toolbox import Told, agent_of, gave, said, told
+from tests.rows import each_row
 
 from steersman import Agent, Approval, Approved, Rewrite, Tool, ToolCall, fingerprint, tool
 from steersman.policy.approval import Judgement
@@ -215,7 +216,7 @@ NO_ANSWERS: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_ANSWERS)
+@each_row("name", NO_ANSWERS)
 async def test_only_a_clear_yes_is_a_yes(name: str) -> None:
     """failures.md J4: a gate that crashes, takes too long or answers nonsense denies."""
     shop = Shop()

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from tests.loop.tool_calls.test_approval import Person, Shop
 from tests.loop.toolbox import agent_of, told
+from tests.rows import each_row
 
 from steersman import Agent, Approval, Approved, ToolCall, fingerprint, tool
 from steersman.policy.approval import Mode
@@ -30,8 +30,8 @@ MODES: tuple[Mode, ...] = ("ask", "accept-edits", "plan", "bypass")
 RANK = {"deny": 0, "ask": 1, "allow": 2}
 
 
-@pytest.mark.parametrize("child", [None, *MODES])
-@pytest.mark.parametrize("parent", MODES)
+@each_row("child", [None, *MODES])
+@each_row("parent", MODES)
 async def test_a_sub_agent_may_do_what_all_agents_above_it_may_do(parent: Mode, child: Mode | None) -> None:
     """failures.md L21: the strictest of the chain decides, whatever the sub-agent's own settings are."""
     shop, person = Shop(), Person(*[False] * 9)

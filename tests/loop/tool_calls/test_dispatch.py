@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import Workshop, agent_of, echo, fail, texts, told
+from tests.rows import each_row
 
 from steersman import (
     Agent,
@@ -296,7 +297,7 @@ async def test_a_tool_that_raises_is_an_error_result_that_names_the_exception() 
     assert (result.end_reason, result.text) == ("done", "ok")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raised", "text"),
     [
         (ValueError(), "ValueError"),

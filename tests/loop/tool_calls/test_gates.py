@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.loop.toolbox import Workshop, agent_of, echo, told
+from tests.rows import each_row
 
 from steersman import Inject, Rewrite, Skip, Stop, ToolCall, tool
 from steersman.policy.hooks import PolicyView
@@ -247,8 +248,8 @@ GATES = {
 }
 
 
-@pytest.mark.parametrize("seam", ["pre_dispatch_policies", "before_tool_execution"])
-@pytest.mark.parametrize("gate", GATES)
+@each_row("seam", ["pre_dispatch_policies", "before_tool_execution"])
+@each_row("gate", GATES)
 async def test_a_gate_that_breaks_hangs_or_makes_no_sense_denies(seam: str, gate: Any) -> None:
     """loop.md D3, failures.md J4"""
     results, _ = await outcome(call("echo", text="x"), **{seam: [gate] if seam.endswith("policies") else gate})

@@ -48,7 +48,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 BODY = b"\r\n5\r\nhello\r\n0\r\n\r\n"
 
 
-@each_row("group", range(GROUPS))
+@pytest.mark.parametrize("group", range(GROUPS))
 async def test_the_fast_path_accepts_what_aiohttp_accepts(group: int) -> None:
     assert await find_differences(COUNT // GROUPS, f"{SEED} {group}") == []
 

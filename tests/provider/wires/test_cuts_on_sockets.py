@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.conftest import SOAK
 from tests.provider.wires.protocols import SERVERS
-from tests.rows import each_row
 
 from steersman import Agent, Retry, tool
 from steersman.provider.http.client import aclose_http, http_stream
@@ -69,7 +68,7 @@ def cuts_of(length: int) -> list[int]:
     return sorted({*range(0, length, STEP), *range(max(0, length - LAST), length)})
 
 
-@each_row(("name", "ending"), CASES)
+@pytest.mark.parametrize(("name", "ending"), CASES)
 async def test_a_stream_cut_at_any_byte_is_never_a_success(name: str, ending: Any) -> None:
     """failures.md B9, B17: an error that may be retried, and that keeps what had arrived."""
     whole = stream_of(name)

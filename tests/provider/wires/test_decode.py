@@ -143,8 +143,8 @@ def test_an_answer_with_everything_in_it_is_read_whole(name: str) -> None:
     assert READINGS[name].message_of(RICH[name]) == rich_message(name)
 
 
-@each_row("end", [b"\n", b"\r\n", b"\r"])
-@each_row("name", RICH)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("name", RICH)
 def test_an_answer_is_read_the_same_however_it_is_cut_and_whatever_ends_its_lines(name: str, end: bytes) -> None:
     """failures.md B1, B2."""
     read, whole = READINGS[name].read, READINGS[name].read(RICH[name])

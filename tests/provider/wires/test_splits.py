@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.provider.wires.openai_chat.chat import asked
 from tests.provider.wires.protocols import READINGS, SERVERS, WORDS, played
 from tests.provider.wires.reading import REQUEST, Reading, chunks
@@ -54,8 +55,8 @@ def test_a_recorded_stream_is_read_the_same_at_every_split(path: Path) -> None:
     check_splits(name, path.read_bytes(), request)
 
 
-@each_row("end", LINE_ENDS)
-@each_row("name", SERVERS)
+@pytest.mark.parametrize("end", LINE_ENDS)
+@pytest.mark.parametrize("name", SERVERS)
 def test_a_stream_of_a_strict_server_is_read_the_same_at_every_split(name: str, end: str) -> None:
     """failures.md B1, B2."""
     stream = played(SERVERS[name](), alt="sse").replace(b"\r\n", b"\n").replace(b"\n", LINE_ENDS[end])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from tests.rows import each_row
 from tests.server.fronts.plays import GRAMMAR, Play, meddle, plays
 from tests.server.judging import judge
 from tests.server.kit import Client, Gate, deploy, make_agent, make_deployer, run_server
@@ -305,7 +306,7 @@ CALLED: Frame = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("events", "is_broken"),
     [
         ([], False),

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.conftest import SOAK
+from tests.rows import each_row
 from tests.session.kit import planted
 from tests.testing.replay.plays import TOOLS, Play
 
@@ -346,12 +347,12 @@ OVERFLOWS = {
 }
 
 
-@pytest.mark.parametrize("turns", OVERFLOWS.values(), ids=OVERFLOWS)
-@pytest.mark.parametrize(
+@each_row("turns", OVERFLOWS.values(), ids=OVERFLOWS)
+@each_row(
     ("said", "stop"),
     [("nothing", False), ("words", False), ("pictures", False), ("nothing", True), ("words", True), ("pictures", True)],
 )
-@pytest.mark.parametrize("limit", [None, 1_000])
+@each_row("limit", [None, 1_000])
 async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, stop: bool, limit: int | None) -> None:
     """failures.md I9: what the loop asks again, and what it adds to the words of a provider, is its own."""
 
@@ -374,9 +375,9 @@ async def test_a_request_that_was_too_long_replays(turns: list[Any], said: str, 
     assert sum(len(run.requests) for run in replayed.runs) == len(answers)
 
 
-@pytest.mark.parametrize("turns", OVERFLOWS.values(), ids=OVERFLOWS)
-@pytest.mark.parametrize("said", ["words", "pictures"])
-@pytest.mark.parametrize("allowed", [0, 1])
+@each_row("turns", OVERFLOWS.values(), ids=OVERFLOWS)
+@each_row("said", ["words", "pictures"])
+@each_row("allowed", [0, 1])
 async def test_a_request_that_was_too_long_replays_if_a_hook_refused_to_compact(
     turns: list[Any], said: str, allowed: int
 ) -> None:

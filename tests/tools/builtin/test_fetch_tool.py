@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 from tests.timing import ample
 from tests.tools.builtin.shells import until
 from tests.tools.builtin.sites import Site, page, reply
@@ -84,7 +85,7 @@ async def test_html_without_a_content_type_is_known_by_its_look() -> None:
     assert await text_of(reply("\n <!DOCTYPE html><p>hello<p>you")) == "hello\n\nyou"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "kind", "text"),
     [
         ("grün".encode("latin-1"), "text/plain; charset=ISO-8859-1", "grün"),
@@ -193,7 +194,7 @@ async def test_an_error_is_an_error_result_with_the_beginning_of_its_page(raw: b
 CUT = "\n\n[There is more, or it was cut off; only this much was read.]"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "text"),
     [
         (page("a" * 100, "text/plain"), "a" * 100),
@@ -213,7 +214,7 @@ async def test_no_more_than_the_limit_is_read_however_it_is_packed(raw: bytes, t
     assert await text_of(raw, max_bytes=100) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("raw", "words"),
     [
         (page("x", Content_Encoding="br"), "content-encoding 'br', which cannot be decoded here"),

@@ -7,6 +7,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.tools.builtin.html import Page, extract_text
 
@@ -17,7 +18,7 @@ def text(html: str, limit: int = 100_000) -> str:
     return extract_text(html, URL, limit=limit).text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("html", "words"),
     [
         ("plain", "plain"),
@@ -60,7 +61,7 @@ def test_a_page_reads_as_it_looks(html: str, words: str) -> None:
     assert text(html) == words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("html", "words"),
     [
         ("see <a href=/x>this <b>page</b></a>.", "see [this page](https://example.org/x)."),
@@ -95,8 +96,8 @@ def test_the_title_stands_apart() -> None:
     assert extract_text(html, URL, limit=1_000) == Page("A & B", "textsecond", True)
 
 
-@pytest.mark.parametrize("digits", [99, 101, 5_000, 400_000])
-@pytest.mark.parametrize("end", [";", ""])
+@each_row("digits", [99, 101, 5_000, 400_000])
+@each_row("end", [";", ""])
 def test_the_number_of_a_character_may_have_any_length(digits: int, end: str) -> None:
     """Python itself does not read one of more than 4,300 digits."""
     assert text(f"a&#{'1' * digits}{end} b") == "a\ufffd b"

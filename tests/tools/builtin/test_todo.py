@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.rows import each_row
 
 from steersman.tools import TodoItem, find_todo, todo
 from steersman.tools.output import ToolContext
@@ -38,7 +39,7 @@ async def test_each_call_replaces_the_list_and_the_last_one_is_found() -> None:
         await run([{"text": "   "}])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("items", "says"),
     [
         ([{"text": "x", "status": "doing"}], "status"),

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.addresses import (
@@ -44,7 +45,7 @@ async def reached(url: str, names: Names | None = None, **settings: Sequence[str
     return await rules.find_addresses(place)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "place"),
     [
         ("https://Example.ORG", ParsedUrl("https://example.org/", "https", "example.org", 443)),
@@ -78,7 +79,7 @@ def test_whatever_is_read_as_a_url_reads_the_same_again(url: str) -> None:
     assert not any(sign in place.host for sign in "@/\\?#% []")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "words"),
     [
         ("https://me@example.org/", "^A URL with a user name or a password in front of its host is not fetched"),
@@ -132,7 +133,7 @@ def test_a_redirect_that_can_be_read_in_two_ways_is_refused(location: str) -> No
         parse_url("https://example.org/a").join(location)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "kind"),
     [
         ("8.8.8.8", None),
@@ -189,7 +190,7 @@ async def test_a_name_is_looked_up_once_and_gives_what_was_judged() -> None:
     assert names.asked == [("example.org", 443)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         ["127.0.0.1"],
@@ -255,7 +256,7 @@ async def test_a_look_up_that_hangs_can_be_left() -> None:
     answered.set()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("allow", "url"),
     [
         ("127.0.0.1:8000", "http://127.0.0.1:8000/"),
@@ -279,7 +280,7 @@ async def test_the_user_can_open_an_address(allow: str, url: str) -> None:
         await reached(url)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("allow", "url"),
     [
         ("127.0.0.1:8000", "http://127.0.0.1:8001/"),
@@ -303,7 +304,7 @@ async def test_a_name_reaches_what_was_opened_by_its_address() -> None:
     assert await reached("http://localhost:8000/", allow=opened) == ("127.0.0.1", "::1")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "entry", ["localhost:8000", "example.org", "", "127.0.0.1:0", "127.0.0.1:99999", "10.0.0.1/8", "[::1", "::1]:x"]
 )
 def test_a_wrong_entry_of_allow_is_a_mistake(entry: str) -> None:
@@ -323,7 +324,7 @@ def test_a_string_is_no_list(setting: str) -> None:
         AddressRules(**cast(dict[str, Any], {setting: "example.org"}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "fits"),
     [
         ("example.org", True),

@@ -10,6 +10,7 @@ from unicodedata import category
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman import ToolContext, ToolOutput
 from steersman.tools.mcp import McpError
@@ -52,7 +53,7 @@ def nested(depth: int) -> dict[str, Any]:
     return schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "words"),
     [
         (obj(a={"description": "x" * 70_000}), "its schema has 70,055 bytes, more than 65,536"),
@@ -150,7 +151,7 @@ def test_the_digest_changes_with_whatever_the_model_is_told_and_with_nothing_els
     assert len({same.digest, *[other.digest for other in others]}) == 6
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a:b", "a*", "a[b]", "a?", "ä", "a\n", "a" * 129, "\u200b", "a\\b"])
+@each_row("name", ["", "a b", "a:b", "a*", "a[b]", "a?", "ä", "a\n", "a" * 129, "\u200b", "a\\b"])
 def test_names_that_could_be_taken_for_something_else_are_refused(name: str) -> None:
     with pytest.raises(McpError, match="its name has other characters"):
         define(name, "", {"type": "object"})

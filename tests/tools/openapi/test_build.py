@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.rows import each_row
 from tests.timing import ample
 from tests.tools.openapi.kit import Api, Reply, Seen, called, described, one, parameter
 
@@ -160,7 +161,7 @@ def test_parameters_and_body_are_one_schema() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("version", "schema", "made"),
     [
         ("3.0.0", {"type": "string", "nullable": True}, {"type": ["string", "null"]}),
@@ -279,7 +280,7 @@ def test_yaml_without_its_library_says_what_to_install() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "words"),
     [
         ({"swagger": "2.0"}, "An OpenAPI description of version 3 is needed .* got swagger '2.0'"),
@@ -448,7 +449,7 @@ def test_headers_that_are_not_the_models_business_are_left_out() -> None:
     assert list(schemas(spec)["it"]["properties"]) == ["X-Fine"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "base_url",
     [
         "",
@@ -494,7 +495,7 @@ def told(status: int, **details: Any) -> Reply:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "content", "is_error"),
     [
         (told(200, body=b'{"a":  1}', content_type="application/json"), '{"a":  1}', False),

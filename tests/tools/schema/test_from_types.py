@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Op
 import msgspec
 import pydantic
 import pytest
+from tests.rows import each_row
 
 from steersman.tools.schema.from_types import build_converter, build_output_codec, build_schema
 
@@ -118,7 +119,7 @@ POINT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "schema", "plain", "expected"),
     [
         (Any, {}, [1], [1]),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.rows import each_row
 
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.types.errors import ToolError
@@ -33,7 +34,7 @@ def problem(schema: dict[str, Any] | bool, value: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "given_", "expected"),
     [
         ("integer", "42", 42),
@@ -59,7 +60,7 @@ def test_what_loses_nothing_is_mended(kind: str, given_: Any, expected: Any) -> 
     assert (result, type(result)) == (expected, type(expected))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "given_", "expected"),
     [
         ("integer", "x", "expected an integer, got 'x'"),
@@ -107,8 +108,8 @@ def test_an_object_inside_an_object_may_come_as_text() -> None:
         check({"point": '{"x": "far"}'})
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("schema", [{"type": "number"}, {}, {"type": ["number", "null"]}])
+@each_row("number", [math.nan, math.inf, -math.inf])
+@each_row("schema", [{"type": "number"}, {}, {"type": ["number", "null"]}])
 def test_numbers_that_json_does_not_have_are_refused(schema: dict[str, Any], number: float) -> None:
     """failures.md C12: NaN rejected."""
     assert problem(schema, number).startswith("arguments: expected ")
@@ -202,7 +203,7 @@ CONSTRAINTS: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "good", "bad", "expected"), CONSTRAINTS)
+@each_row(("schema", "good", "bad", "expected"), CONSTRAINTS)
 def test_constraints_hold(schema: dict[str, Any] | bool, good: list[Any], bad: Any, expected: str) -> None:
     for value in good:
         compile_schema(schema)(value)
@@ -325,7 +326,7 @@ def test_a_schema_that_is_only_itself_refuses_and_does_not_hang() -> None:
     assert problem({"$ref": "#"}, 1) == "arguments: nested too deeply; send a flatter value"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "expected"),
     [
         ({"type": "int"}, "Unknown type 'int'"),

@@ -26,7 +26,6 @@ from tests.provider.wires.openai_responses.kit import (
     said,
     thought,
 )
-from tests.rows import each_row
 
 from steersman.provider.http.client import aclose_http, http_stream
 from steersman.provider.streaming.normalize import stream_events
@@ -139,7 +138,9 @@ def assert_same(response: Response, message: AssistantMessage) -> None:
     assert message.raw_stop_reason == (response.status if details is None else details.reason)
 
 
-@each_row("stream", [pytest.param(path.read_bytes(), id=f"{path.parent.name}/{path.stem}") for path in RECORDED])
+@pytest.mark.parametrize(
+    "stream", [pytest.param(path.read_bytes(), id=f"{path.parent.name}/{path.stem}") for path in RECORDED]
+)
 async def test_a_recorded_stream_gives_what_the_sdk_gives(stream: bytes) -> None:
     """The SDK's accumulation cannot read llama.cpp's streams, which have no indexes; its last event says it all."""
     async with playing(stream, stream, stream) as (server, client):
