@@ -2,9 +2,9 @@
 
     python -m tests.session.killed FOLDER [--all] SCENARIO ...
 
-Each time a fresh process plays until it is killed, and another opens what is left, goes on to the end and judges what
-it found; now and then one in between goes on and is killed as well. All are forked from this one, which has everything
-imported and no thread.
+Each time a fresh process plays until it is killed; now and then another one goes on and is killed as well. One more
+opens what many of them left, goes on to the end and judges what it found. All are forked from this one, which has
+everything imported and no thread.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from steersman.types.model import Model, Request, StreamOptions
 How = Literal["before", "inside", "after", "before the group", "after the group"]
 HOWS: tuple[How, ...] = ("before", "after", "inside", "before the group", "after the group")
 NAME = "one"
+BATCH = 100  # folders that wait to be judged
 
 
 @dataclass(frozen=True)
@@ -401,12 +402,14 @@ def campaign(name: str, folder: Path, *, everywhere: bool) -> int:
     check_play(scenario, folder, ledger)
     records, groups = len(ledger.read("kept")), len(ledger.read("group"))
     kills = 0
+    killed: list[Killed] = []
     for number, (point, go_on) in enumerate(plan(records, groups, everywhere=everywhere)):
-        kill(name, folder, point, go_on=go_on)
-        kills += 1
-        if everywhere or number % 10 == 0:
-            kill(name, folder, point, go_on=go_on, again_after=1 + number % 9)
+        for again_after in (None, 1 + number % 9) if everywhere or number % 10 == 0 else (None,):
             kills += 1
+            killed.append(kill(name, folder / str(kills), point, go_on=go_on, again_after=again_after))
+        if len(killed) >= BATCH:
+            judge_all(scenario, killed)
+    judge_all(scenario, killed)
     return kills
 
 
@@ -444,8 +447,17 @@ def fresh(folder: Path) -> Path:
     return folder
 
 
-def kill(name: str, folder: Path, point: Point, *, go_on: bool, again_after: int | None = None) -> None:
-    """Play and be killed, go on and be killed again if wanted, then see what is left of it."""
+@dataclass(frozen=True)
+class Killed:
+    """A program that was killed: how, where its files are, and whether it is gone on with."""
+
+    where: str
+    folder: Path
+    go_on: bool
+
+
+def kill(name: str, folder: Path, point: Point, *, go_on: bool, again_after: int | None = None) -> Killed:
+    """Play and be killed, go on and be killed again if wanted."""
     scenario = SCENARIOS[name]
     fresh(folder)
     where = f"{name!r}, killed {point.how} {point.number}, {'gone on with' if go_on else 'spoken to'}"
@@ -456,8 +468,23 @@ def kill(name: str, folder: Path, point: Point, *, go_on: bool, again_after: int
         where += f", killed again after {again_after}"
         ended, words = apart(lambda: Aftermath(scenario, folder, go_on=go_on).go_on_and_die(again_after))
         assert was_killed(ended) or ended == 0, f"{where}: {ended}\n{words}\n{(folder / 'ledger').read_text()}"
-    ended, words = apart(Aftermath(scenario, folder, go_on=go_on).judge)
-    assert ended == 0, f"{where}: {ended}\n{words}\n{(folder / 'ledger').read_text()}"
+    return Killed(where, folder, go_on)
+
+
+def judge_all(scenario: Scenario, killed: list[Killed]) -> None:
+    """See in another process what each of them left, and remove it; the list is empty afterwards."""
+
+    def judge() -> None:
+        for each in killed:
+            signal.alarm(60)
+            Aftermath(scenario, each.folder, go_on=each.go_on).judge()
+            shutil.rmtree(each.folder)
+
+    ended, words = apart(judge)
+    for each in killed:  # the first that is still there is the one whose judge ended
+        assert not each.folder.exists(), f"{each.where}: {ended}\n{words}\n{(each.folder / 'ledger').read_text()}"
+    assert ended == 0, f"{ended}\n{words}"
+    killed.clear()
 
 
 def was_killed(ended: int) -> bool:
