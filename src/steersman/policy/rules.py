@@ -147,11 +147,12 @@ class Rule:
 class AllowRules:
     """All rules of `allow` together: different rules may allow the parts of a compound command."""
 
-    __slots__ = ("_commands", "_others", "texts", "warnings")
+    __slots__ = ("_commands", "_others", "program_folders", "texts", "warnings")
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(self, rules: Sequence[Rule], roots: tuple[str, ...]) -> None:
         self.texts = tuple([rule.text for rule in rules])
         self._commands = tuple([rule.subject for rule in rules if isinstance(rule.subject, AllowedCommand)])
+        self.program_folders = _find_program_folders(roots) if self._commands else ()
         self._others = tuple([rule for rule in rules if not isinstance(rule.subject, AllowedCommand)])
         found = [(rule.text, rule.subject.warning) for rule in rules if isinstance(rule.subject, AllowedCommand)]
         self.warnings = tuple([f"The rule {text!r} in allow: {warning}." for text, warning in found if warning])
@@ -164,12 +165,12 @@ class AllowRules:
             return ""
         if call.command is None or not _SHELL_ARGUMENTS.issuperset(call.arguments):
             return "it has arguments that no rule covers"
-        return explain_uncovered(self._commands, call.command, call.parsed_command)
+        return explain_uncovered(self._commands, call.command, call.parsed_command, self.program_folders)
 
 
 def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> AllowRules:
     """Parse the rules of `allow`."""
-    return AllowRules([_parse_rule(text, "allow", roots) for text in split_rules(rules, "allow")])
+    return AllowRules([_parse_rule(text, "allow", roots) for text in split_rules(rules, "allow")], roots)
 
 
 def parse_deny_or_ask_rules(rules: RulesLike, name: Literal["deny", "ask"], roots: tuple[str, ...]) -> tuple[Rule, ...]:
@@ -194,6 +195,20 @@ def propose_command_rule(command: object) -> str | None:
 def resolve_roots(workspace: str | os.PathLike[str]) -> tuple[str, ...]:
     """Resolve the workspace to absolute paths: as given, and with symlinks resolved."""
     return tuple(dict.fromkeys((os.path.abspath(workspace), os.path.realpath(workspace))))
+
+
+def _find_program_folders(roots: tuple[str, ...]) -> tuple[str, ...]:
+    """Find the folders of `PATH` that are in the workspace, relative to it."""
+    found: dict[str, None] = {}
+    for entry in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        if not os.path.isabs(entry):  # relative to the folder in which a command runs
+            found[os.path.normpath(entry or ".")] = None
+            continue
+        for folder in (os.path.normpath(entry), os.path.realpath(entry)):
+            for root in roots:
+                if folder == root or folder.startswith(f"{root.rstrip('/')}/"):
+                    found[os.path.relpath(folder, root)] = None
+    return tuple(found)
 
 
 def split_rules(rules: object, name: str) -> Iterator[str]:

@@ -52,6 +52,7 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
         answer(call("bash", command="rm -rf build && git push --force")),
         answer(call("bash", command="seq 1 60")),
         answer(call("bash", command="seq x")),
+        answer(call("bash", command="ls a.txt")),
         answer(call("bash", command="touch made")),
         "Done.",
         answer(call("write", path="b.txt", content="x\n"), call("bash", command="touch planned")),
@@ -79,9 +80,12 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
         # The rule is shown before it is added; then calls of its kind are not asked about.
         terminal.wait_for("  │ bash(seq:*)")
         said(terminal, "s")
-        terminal.wait_for("  │ bash(touch:*)")
+        terminal.wait_for("  │ bash(ls:*)")
         assert "You said yes, for this session: bash(seq:*)" in unwrapped(terminal)
         said(terminal, "A")
+        # What changes something is asked about every time.
+        terminal.wait_for(lambda at: "Asked about every time: 'touch' changes something." in unwrapped(at))
+        said(terminal, "y")
         terminal.wait_for(lambda at: "Done." in at.everything)
         ready(terminal, "accept-edits")
         told = terminal.everything
@@ -101,8 +105,8 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
         assert max(len(line) for line in terminal.everything.split("\n")) <= columns
     assert (place.project / "a.txt").read_text().split("\n")[4:7] == ["line 5", "six", "line 7"]
     assert sorted(path.name for path in place.project.iterdir()) == ["a.txt", "made", "wait.sh"]
-    assert read_settings(place.home / "config" / "steersman" / "config.toml").allow == ("bash(touch:*)",)
-    assert "plan mode" in heard(server, 9)[-1][1]
+    assert read_settings(place.home / "config" / "steersman" / "config.toml").allow == ("bash(ls:*)",)
+    assert "plan mode" in heard(server, 10)[-1][1]
 
 
 def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, server: OpenAIChatServer) -> None:

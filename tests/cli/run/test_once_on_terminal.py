@@ -108,10 +108,9 @@ def test_what_the_model_says_stands_above_the_question_and_never_under_it(
         said, asked = lines.index("Say y."), lines.index("May the agent run this command?")
         assert said < asked
         assert lines[asked + 1] == "  │ touch made"
-        assert lines[lines.index("?") - 3 : lines.index("?")] == [
-            "y yes, once · s yes, for this session ·",
-            "A yes, always · n no · or type what to",
-            "do instead",
+        assert lines[lines.index("?") - 2 : lines.index("?")] == [
+            "y yes, once · n no · or type what to do",
+            "instead",
         ]
         terminal.type("y")
         terminal.press("enter")

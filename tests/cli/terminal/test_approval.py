@@ -14,6 +14,7 @@ from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.terminal.approval import (
     CAPITAL,
+    EVERY_TIME,
     NO_RULE,
     ApprovalAnswer,
     ApprovalRequest,
@@ -21,6 +22,7 @@ from steersman.cli.terminal.approval import (
     parse_answer,
 )
 from steersman.cli.terminal.columns import measure_cells
+from steersman.policy.proposals import Proposal
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import ToolCall
@@ -35,7 +37,7 @@ def shown(name: str, width: int = 60, why: str = "no rule allows it", **argument
 
 def test_only_a_clear_yes_is_one() -> None:
     asked = ToolCall(id="1", name="bash", arguments={"command": "ls"})
-    request, bare = ApprovalRequest(asked, rules=("bash(ls:*)",)), ApprovalRequest(asked)
+    request, bare = ApprovalRequest(asked, proposal=Proposal(("bash(ls:*)",))), ApprovalRequest(asked)
     assert [parse_answer(line, request) for line in ("y", " YES ", "s", "A", "always")] == [
         ApprovalAnswer(yes=True),
         ApprovalAnswer(yes=True),
@@ -66,9 +68,30 @@ def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:
 
 def test_a_rule_is_shown_with_where_it_would_hold() -> None:
     asked = ToolCall(id="1", name="bash", arguments={"command": "ls"})
-    lines = describe_effect(ApprovalRequest(asked, rules=("bash(ls:*)",)), HERE, 80, color=False).split("\n")
+    request = ApprovalRequest(asked, proposal=Proposal(("bash(ls:*)",)))
+    lines = describe_effect(request, HERE, 80, color=False).split("\n")
     assert lines[-2:] == ["s adds this rule; A in every folder:", "  │ bash(ls:*)"]
     assert "for every folder" in CAPITAL
+
+
+def test_a_rule_that_lets_code_of_the_project_run_says_so() -> None:
+    asked = ToolCall(id="1", name="bash", arguments={"command": "pytest"})
+    request = ApprovalRequest(asked, proposal=Proposal(("bash(pytest:*)",), runs_project=True))
+    lines = describe_effect(request, HERE, 90, color=False).split("\n")
+    assert lines[-2:] == [
+        "  │ bash(pytest:*)",
+        "That lets it run the code and the settings of the project, whatever they are by then.",
+    ]
+
+
+@pytest.mark.parametrize("word", ["s", "S", "a", "A", "always"])
+def test_what_is_asked_about_every_time_says_why_and_takes_no_longer_yes(word: str) -> None:
+    asked = ToolCall(id="1", name="bash", arguments={"command": "rm x"})
+    request = ApprovalRequest(asked, proposal=Proposal(refusal="it deletes files"))
+    assert request.choices == "y yes, once · n no · or type what to do instead"
+    assert describe_effect(request, HERE, 60, color=False).endswith("Asked about every time: it deletes files.")
+    assert parse_answer(word, request) == EVERY_TIME
+    assert parse_answer("y", request) == ApprovalAnswer(yes=True)
 
 
 def test_an_edit_is_shown_as_what_goes_and_what_comes() -> None:

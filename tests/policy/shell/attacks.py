@@ -22,6 +22,7 @@ _BY_PROGRAM = {
     "shuf": ("shuf a b", "shuf -o f a", "shuf --out=f a"),
     "tee": (
         "tee /etc/x", "tee .git/hooks/x", "tee ../x", "tee -a .steersman/config.toml", "tee .mcp.json", "tee .npmrc",
+        "tee .gitattributes", "tee .gitmodules", "tee x*", "tee 'a\\b'",
         "tee node_module*/a/b.js", "tee ./r*", "tee src/*",
     ),
     "cp": (
@@ -31,6 +32,11 @@ _BY_PROGRAM = {
         # A wildcard becomes the name of such a folder, or of such a file, or any place at all.
         "cp tools/git v*/bin/", "cp tools/git ven*/bin/git", "cp a node_modul*/x/index.js", "cp a ./*/bin/",
         "cp -r t/bin ./*", "cp x/rust-toolch* .", "cp a V*/bin/",
+        # A folder takes with it what is in it, and a link leads elsewhere from its new place.
+        "cp -r x y", "cp -a x/. .", "cp -R x y", "cp -P link x", "cp -d link x", "cp --recurs x y",
+        # Whatever is hidden may be a setting.
+        "cp a .bashrc", "cp a sub/.x", "cp .x a", "cp a .GITHUB/x", "cp 'a b' c", "cp a* b",
+        "cp a env/bin/x", "cp '' b",
         "cp a b/.git/config", "cp --target-directory=.git a", "cp a .tool-versions", "cp a .lfsconfig",
     ),
     "mv": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,11 @@ from tests.rows import each_row
 from steersman.policy.approval import Approval
 from steersman.policy.rules import propose_command_rule
 from steersman.policy.shell.checks import CHECKS
-from steersman.policy.shell.prefix_rules import explain_unsafe_arguments, explain_unsafe_prefix
+from steersman.policy.shell.prefix_rules import (
+    explain_program_folders,
+    explain_unsafe_arguments,
+    explain_unsafe_prefix,
+)
 from steersman.policy.shell.programs import RUNNERS
 from steersman.policy.shell.syntax import Word, parse_command
 from steersman.policy.shell.table import Entry, list_keys, read_entry
@@ -84,7 +89,7 @@ def test_an_entry_is_consistent(key: str) -> None:
     entry = read_entry(key)
     assert not entry.check or entry.check in CHECKS
     assert entry.operands in ("any", "none", "names", "inside", "write", "target") or entry.operands.isdecimal()
-    assert entry.flags <= {"plain", "free", "words", "equals", "double", "deep", "exact"}
+    assert entry.flags <= {"plain", "free", "words", "equals", "double", "deep", "exact", "sends", "changes"}
     assert entry.after in ("", "ask") or entry.after in list_keys()
     assert all(name.startswith("-") for name in entry.options)
 
@@ -199,12 +204,18 @@ def test_a_rule_for_a_program_without_a_table_is_warned_about(caplog: pytest.Log
     assert says(policy, "bash", command="frobnicate --all x") == "allow"
 
 
-@pytest.mark.parametrize("program", ["/usr/bin/sort", "./sort", "sort-9", "sort9.1"])
+@pytest.mark.parametrize("program", ["/usr/bin/sort", "sort-9", "sort9.1"])
 def test_the_table_counts_for_any_name_of_a_program(program: str) -> None:
     policy = Approval(allow=[f"bash({program}:*)"])
     assert policy.warnings == ()
     assert says(policy, "bash", command=f"{program} -u f") == "allow"
     assert says(policy, "bash", command=f"{program} -of f") == "ask"
+
+
+@each_row("program", ["./jq", "bin/jq", "/tmp/jq", "/home/ada/bin/jq"])
+def test_a_program_elsewhere_is_not_the_one_of_the_table(program: str) -> None:
+    assert Approval(allow=[f"bash({program}:*)"]).warnings != ()
+    assert says(Approval(allow=["bash(jq:*)"]), "bash", command=f"{program} . x") == "ask"
 
 
 @each_row("program", ["exiftool", "hg log", "jj log", "dotnet test", "pandoc", "yq", "unzip", "7za l"])
@@ -236,6 +247,38 @@ def test_the_tables_are_read_when_a_rule_needs_them() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
+
+
+@each_row(
+    ("command", "harmless"),
+    [
+        ("cp git tools/bin/git", False), ("cp git tools/bin", False), ("mv x/tools .", False),
+        ("mv x/bin tools", False), ("touch ./tools//bin/ls", False), ("mkdir -p tools/bin/x", False),
+        ("git checkout x -- tools", False),
+        ("rm tools/bin/ls", False), ("mv tools x", False),
+        ("cp a b", True), ("cp a tools.txt", True), ("mkdir bin", True), ("git add .", True), ("ls tools/bin", True),
+    ],
+)  # fmt: skip
+def test_a_folder_of_the_path_is_not_changed_by_a_rule_for_a_beginning(command: str, harmless: bool) -> None:
+    words = [Word(word) for word in command.split()]
+    assert explain_unsafe_arguments(words) is None
+    assert (explain_program_folders(words, ("tools/bin",)) is None) == harmless
+    assert explain_program_folders(words, ()) is None
+    everywhere = explain_program_folders(words, (".",))
+    assert (everywhere is None) == command.startswith("ls")
+
+
+def test_the_folders_of_the_path_are_those_in_the_workspace_and_relative_ones(tmp_path: Path) -> None:
+    program = (
+        "import sys; from steersman.policy.rules import parse_allow_rules, resolve_roots;"
+        "print(parse_allow_rules('bash(cp:*)', resolve_roots(sys.argv[1])).program_folders)"
+    )
+    here, link = tmp_path / "here", tmp_path / "link"
+    link.symlink_to(here / "linked")
+    path = f"/usr/bin:{here}/tools/bin/:{here}x/bin:{link}:node_modules/.bin:"
+    env = {**os.environ, "PATH": path}
+    run = subprocess.run([sys.executable, "-c", program, here], capture_output=True, text=True, check=True, env=env)
+    assert run.stdout == "('tools/bin', 'linked', 'node_modules/.bin', '.')\n"
 
 
 @each_row(

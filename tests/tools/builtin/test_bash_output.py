@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import stat
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.tools.builtin.shells import run, text
 from steersman import Tool
 from steersman.tools.builtin.bash_tool import bash_tool
 from steersman.tools.builtin.command import OutputCapture
+from steersman.tools.confine.scratch import Scratch
 from steersman.tools.output import truncate_output
 from steersman.types.tools import ToolOutput
 
@@ -213,7 +215,8 @@ async def test_the_file_is_private_and_goes_with_the_tool(tmp_path: Path) -> Non
 async def test_folders_of_dead_programs_are_removed_before_the_command_begins(tmp_path: Path) -> None:
     """failures.md F8: it may take long, and meanwhile no output would be read and no timeout would be enforced."""
     stale = Path(tempfile.mkdtemp(prefix="steersman-"))
-    (stale / "lock").touch()
+    scratch = Scratch()
+    shutil.copy(Path(scratch.make_folder("x")).parent / "lock", stale)
     output = await run(bash_tool(tmp_path, sandbox="off"), f"[ -e {stale} ] && echo still there; seq 1 100000")
     assert text(output).startswith("1\n2\n")
 

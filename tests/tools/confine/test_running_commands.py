@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -135,7 +136,9 @@ def test_what_a_command_can_write_says_nothing_about_others(tmp_path: Path) -> N
     (base / "running/command_1").write_text(
         json.dumps({"root": "/", "git": "read-only", "known": [], "complete": True})
     )
-    with (base / "lock").open("w") as lock:
+    scratch = Scratch()
+    shutil.copy(Path(scratch.make_folder("x")).parent / "lock", base)
+    with (base / "lock").open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, root],

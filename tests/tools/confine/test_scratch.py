@@ -45,7 +45,8 @@ def command(program: str) -> list[str]:
 
 def test_what_a_killed_program_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    (tmp_path / "steersman-mine").mkdir()  # of another program that has a similar name
+    (tmp_path / "steersman-mine").mkdir()  # of the user, or of another program that has a similar name
+    (tmp_path / "steersman-mine" / "lock").touch()
     (tmp_path / "steersman-file").touch()
     (tmp_path / "steersman-link").symlink_to(tmp_path)
     others = {"steersman-mine", "steersman-file", "steersman-link"}

@@ -306,13 +306,17 @@ def _advise(agent: Agent, name: str, arguments: Mapping[str, Any]) -> str:
     """Says which rule would let this very call through; empty if a rule or the mode denies it anyway."""
     import shlex
 
-    from steersman.policy.proposals import propose_exact_rules
+    from steersman.policy.proposals import explain_refusal, propose_exact_rules
+    from steersman.policy.rules import SHELL
 
     shown, approval = sanitize_line(name), agent.config.approval
     tool = agent.tool_table.read(agent.context.tools).get(name)
     if tool is None or approval is None or approval.judge(tool, arguments).says != "ask":
         return ""
     rules = ",".join(propose_exact_rules(approval, tool, arguments))
+    if not rules and name == SHELL:
+        why = explain_refusal(arguments.get("command")) or "no rule can say exactly this"
+        return f"bash was denied because it needs approval, and no rule is offered for it: {sanitize_line(why)}."
     if not rules:
         every = f"To allow every call of it: --allowed-tools {shlex.quote(shown)}"
         return f"{shown} was denied because it needs approval, and no rule can allow just this call. {every}"

@@ -22,7 +22,8 @@ from steersman.cli.terminal.stdin import TerminalLines
 from steersman.policy.approval import Approved, Says
 from steersman.policy.destructive import find_destructive_effects
 from steersman.policy.preview import Kind, Part, describe_call
-from steersman.policy.proposals import propose_rules
+from steersman.policy.proposals import NO_PROPOSAL, Proposal, explain_refusal, propose_rules
+from steersman.policy.rules import SHELL
 from steersman.tools.calling import call_in_thread
 from steersman.types.content import ToolCall
 from steersman.types.visible import escape_invisible
@@ -36,9 +37,11 @@ CAPITAL = (
     "A capital A means always, and writes the rule into your settings, for every folder. s means for this session."
 )
 NO_RULE = "No rule can say this, so it cannot be allowed for good. s allows this exact call for this session."
+EVERY_TIME = "This is asked about every time, for the reason above. y allows it once."
 SETTLING = 0.3
 """Seconds during which a new question accepts no answer, so that keys typed before it was shown do not answer it."""
 
+_RUNS_PROJECT = "That lets it run the code and the settings of the project, whatever they are by then."
 _BAR, _FOLD = "  │ ", "  ┆ "
 _STYLES: dict[Kind, Style] = {"path": "bold", "added": "good", "removed": "bad", "note": "dim"}
 
@@ -59,15 +62,22 @@ class ApprovalRequest:
     call: ToolCall
     why: str = ""
     effect: str | None = None
-    rules: tuple[str, ...] = ()
+    proposal: Proposal = NO_PROPOSAL
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that would allow the call."""
+        return self.proposal.rules
 
     @property
     def choices(self) -> str:
         """The possible answers, on one line."""
-        longer = "s this exact call, for this session"
+        longer = "s this exact call, for this session · "
         if self.rules:
-            longer = "s yes, for this session · A yes, always"
-        return f"y yes, once · {longer} · n no · or type what to do instead"
+            longer = "s yes, for this session · A yes, always · "
+        elif self.proposal.refusal:
+            longer = ""
+        return f"y yes, once · {longer}n no · or type what to do instead"
 
     def judge(self, agent: Agent) -> Says:
         """What the policy says about the call now."""
@@ -94,17 +104,22 @@ class Confirmation:
 async def prepare_request(call: ToolCall, why: str, agent: Agent) -> ApprovalRequest:
     """Finds out what a call would do, and which rules would allow it."""
     tool = agent.tool_table.read(agent.context.tools).get(call.name)
-    if tool is None:  # a sub-agent's own
-        return ApprovalRequest(call, why)
     approval = agent.config.approval
-    rules = () if approval is None else propose_rules(approval, tool, call.arguments)
+    if tool is not None and approval is not None:
+        proposal = propose_rules(approval, tool, call.arguments)
+    else:
+        proposal = Proposal(
+            refusal=explain_refusal(call.arguments.get("command")) if call.name.lower() == SHELL else ""
+        )
+    if tool is None:  # a sub-agent's own
+        return ApprovalRequest(call, why, proposal=proposal)
     effect = None
     if tool.preview is not None:
         try:
             effect = await call_in_thread(tool.preview, call.arguments, None)
         except Exception:  # noqa: BLE001  # such as a file that was removed just now: the arguments are shown
             effect = None
-    return ApprovalRequest(call, why, effect, rules)
+    return ApprovalRequest(call, why, effect, proposal)
 
 
 def parse_answer(line: str, request: ApprovalRequest | Confirmation) -> ApprovalAnswer | str:
@@ -115,6 +130,8 @@ def parse_answer(line: str, request: ApprovalRequest | Confirmation) -> Approval
     match word.lower():
         case "y" | "yes":
             return ApprovalAnswer(yes=True)
+        case "s" | "a" | "always" if request.proposal.refusal:
+            return EVERY_TIME
         case "s":
             return ApprovalAnswer(yes=True, scope="session")
         case "a" | "always":
@@ -130,7 +147,7 @@ def apply_answer(answer: ApprovalAnswer, request: ApprovalRequest, agent: Agent)
     if not answer.yes:
         return False, f"You said no: {answer.words}" if answer.words else "You said no."
     approval = agent.config.approval
-    if answer.scope == "once":
+    if answer.scope == "once" or request.proposal.refusal:
         return True, "You said yes."
     if approval is None or not request.rules:
         return Approved(remember=True), "You said yes: this exact call, for this session."
@@ -165,7 +182,11 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
         added = "this rule" if len(request.rules) == 1 else "these rules"
         heading = f"s adds {added}; A in every folder:"
         shown = [*wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
+        shown += wrap(_RUNS_PROJECT, width) if request.proposal.runs_project else []
         lines += [canvas.style(line, "dim") for line in shown]
+    elif refusal := request.proposal.refusal:
+        told = f"Asked about every time: {sanitize_line(escape_invisible(refusal))}."
+        lines += [canvas.style(line, "dim") for line in wrap(told, width)]
     return "\n".join(lines)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from steersman.policy.shell.syntax import Word
@@ -34,19 +33,10 @@ _HIDDEN = re.compile(r"(?:^|/)\.[^/]*\*")  # `.g*` may become `.git`
 _TEXTS = frozenset(("git", "rg", "fd", "fdfind", "date", "chmod"))
 _SEARCHES = frozenset(("grep", "egrep", "fgrep"))
 _PATTERN_OPTIONS = frozenset(("-e", "-f", "--regexp", "--file"))
-# Files that choose which program a later command runs, or which server it asks.
-_CHOICE = re.compile(
-    r"\.npmrc|\.yarnrc(?:\.yml)?|\.lfsconfig|\.[a-z]+-versions?|\.nvmrc|\.sdkmanrc|\.?mise(?:\.[a-z.]+)?|"
-    r"rust-toolchain(?:\.toml)?"
-)
-# Those of them whose names do not begin with a dot: a wildcard may become one.
-_VISIBLE_CHOICES = ("mise.toml", "mise.local.toml", "rust-toolchain", "rust-toolchain.toml")
-# Folders with programs, which may be in the PATH.
-_PROGRAMS = (".venv", "venv", "node_modules", ".bin")
-# Files that later change what a program or this one does.
-_PROTECTED = frozenset((".git", ".hg", ".svn", ".jj", ".steersman", ".mcp.json", ".husky", ".envrc", *_PROGRAMS))
-# To these, the last operand is the place to write to, and to `tee` each one is.
-_MOVERS = frozenset(("cp", "mv", "ln", "git mv"))
+# What a command that changes something may name: a path, a branch, a commit or a mode in plain letters.
+_WRITTEN = re.compile(r"[A-Za-z0-9_.@+=][A-Za-z0-9_.@+=,:%{}~^/-]*|-")
+# No such command names these, nor anything that is hidden: they decide which program a later command runs.
+_PROTECTED = re.compile(r"\.(?!\Z).*|venv|env|virtualenv|node_modules|mise(?:\.[a-z.]+)?|rust-toolchain(?:\.toml)?")
 
 
 class NeedsApproval(Exception):
@@ -102,7 +92,6 @@ class _Reader:
         for word in self.found.operands[self._count_patterns() :]:
             self._check_operand(word)
         _check_count(self.entry, self.found.operands)
-        _check_written(self.entry, self.found.operands)
         return self.found
 
     def _count_patterns(self) -> int:
@@ -246,9 +235,11 @@ class _Reader:
             raise NeedsApproval(f"{text!r:.200} is outside the folder")
         if word.wild >= 0 and _HIDDEN.search(text):
             raise NeedsApproval(f"{text!r:.200} could lead to a hidden folder, or out of this one")
-        if self.entry.operands == "write" and (
-            any(map(_is_protected, text.casefold().split("/"))) or (word.wild >= 0 and _could_be_protected(text))
-        ):
+        if self.entry.operands != "write":
+            return
+        if word.wild >= 0 or not _WRITTEN.fullmatch(text):
+            raise NeedsApproval(f"{text!r:.200} is no plain name, and {self.entry.key!r} changes what it names")
+        if any(_PROTECTED.fullmatch(step) for step in text.casefold().split("/")):
             raise NeedsApproval(f"{text!r:.200} changes what later commands do")
 
 
@@ -259,27 +250,6 @@ def _check_count(entry: Entry, operands: Sequence[Word]) -> None:
         raise NeedsApproval(f"{operands[0].text!r:.200} is not known to be harmless after {entry.key!r}")
     if entry.operands.isdecimal() and (len(operands) > int(entry.operands) or any(word.wild >= 0 for word in operands)):
         raise NeedsApproval(f"{entry.key!r} writes to its last operand")
-
-
-def _is_protected(name: str) -> bool:
-    return name in _PROTECTED or _CHOICE.fullmatch(name) is not None
-
-
-def _could_be_protected(path: str) -> bool:
-    """Whether a wildcard may become a protected name: `v*/bin/git`, `x/mis*`. All of a folder (`x/*`) names none."""
-    steps = path.casefold().split("/")
-    if steps[-1] == "*":
-        steps.pop()
-    names = (*_PROGRAMS, *_VISIBLE_CHOICES)
-    return any("*" in step and any(fnmatchcase(name, step) for name in names) for step in steps)
-
-
-def _check_written(entry: Entry, operands: Sequence[Word]) -> None:
-    """Check that it is known where files are written to: a wildcard there may become any folder."""
-    written = operands[-1:] if entry.key in _MOVERS else operands if entry.key == "tee" else ()
-    wrong = [word.text for word in written if word.wild >= 0]
-    if wrong:
-        raise NeedsApproval(f"{wrong[0]!r:.200} may be any place to write to")
 
 
 def is_outside(path: str) -> bool:

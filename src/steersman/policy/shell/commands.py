@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from steersman.policy.patterns import MAX_TEXT_LENGTH, Match, fold_lookalikes
 from steersman.policy.shell.prefix_rules import (
     drop_global_options,
+    explain_program_folders,
     explain_unknown_program,
     explain_unsafe_arguments,
     explain_unsafe_inputs,
@@ -82,20 +83,25 @@ def _parse_whole_command(text: str) -> AllowedCommand:
     return AllowedCommand(text, tuple(words) if simple else (), prefix=False)
 
 
-def explain_uncovered(rules: Sequence[AllowedCommand], command: str, parsed: ParsedCommand) -> str | None:
-    """Explain why these rules do not allow a command; `None` where they allow every part of it."""
+def explain_uncovered(
+    rules: Sequence[AllowedCommand], command: str, parsed: ParsedCommand, folders: Sequence[str] = ()
+) -> str | None:
+    """Explain why these rules do not allow a command; `None` where they allow every part of it.
+
+    `folders` are those of `PATH` that are in the workspace.
+    """
     text = command.strip(_BLANKS)
     if any(not rule.prefix and rule.text == text for rule in rules):
         return None
     if parsed.problem is not None:
         return f"the command is not understood: {parsed.problem}"
     for part in parsed.parts:
-        if (why := _explain_uncovered_part(rules, part)) is not None:
+        if (why := _explain_uncovered_part(rules, part, folders)) is not None:
             return why
     return None
 
 
-def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str | None:
+def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part, folders: Sequence[str]) -> str | None:
     if part.files:
         return f"it is redirected to or from {part.files[0]!r}"
     covering = [rule for rule in rules if rule.covers(part)]
@@ -104,7 +110,11 @@ def _explain_uncovered_part(rules: Sequence[AllowedCommand], part: Part) -> str 
     words = drop_global_options(part.words)
     if any(not rule.prefix for rule in covering):
         return explain_unsafe_pipe(words) if part.piped else None
-    return explain_unsafe_arguments(words) or explain_unsafe_inputs(words, part.inputs)
+    return (
+        explain_unsafe_arguments(words)
+        or explain_unsafe_inputs(words, part.inputs)
+        or explain_program_folders(words, folders)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +154,7 @@ class ForbiddenCommand:
         if not any(runs_text(word.text) for word in words):
             return False
         texts = [word.text for word in words if word.quoted and word.text.strip()]
-        return any(self.match(text, parse_command(text)) != "no" for text in texts)
+        return len(texts) > _MANY or any(self.match(text, parse_command(text)) != "no" for text in texts)
 
     def _is_hinted_at(self, command: str, parsed: ParsedCommand) -> bool:
         """Whether the words are in a text that a program of the command may run as a command."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -82,6 +83,27 @@ def explain_unsafe_inputs(words: Sequence[Word], paths: Sequence[str]) -> str | 
         return f"it reads {paths[0]!r:.200}, and what {words[0].text!r} does with it is not known"
     wrong = [path for path in paths if is_outside(path) or _reaches_processes(Word(path))]
     return f"it reads {wrong[0]!r:.200}, which is outside the folder" if wrong else None
+
+
+def explain_program_folders(words: Sequence[Word], folders: Sequence[str]) -> str | None:
+    """Explain that a command changes a folder of `PATH` in the workspace, or one around it; `None` if it does not.
+
+    What is put there runs under the name of its program. The folders are relative to the workspace.
+    """
+    entry = find_entry([word.text for word in words]) if folders else None
+    if entry is None or entry.operands != "write":
+        return None
+    places = [word.text for word in words[len(entry.key.split()) :]]
+    into = [posixpath.join(places[-1], posixpath.basename(place.rstrip("/"))) for place in places]
+    for place in (*places, *into):
+        path = posixpath.normpath(place)
+        if any(folder in (".", path) or _is_below(path, folder) or _is_below(folder, path) for folder in folders):
+            return f"{place!r:.200} is in the PATH, or holds a folder that is"
+    return None
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}/")
 
 
 def explain_unsafe_pipe(words: Sequence[Word]) -> str | None:

@@ -53,6 +53,7 @@ RUNNERS: dict[str, str] = {
             vi vim nvim ex ed view vimdiff emacs emacsclient code subl nano pico joe micro
             less more most man info pager ftp lftp gpg gpg2
             openssl mail mutt lynx links w3m elinks""",
+        "makes links, which lead other commands elsewhere": "ln gln",
         "changes what later commands mean": """
             . source eval exec command builtin alias unalias set unset shopt export declare typeset local readonly
             trap enable hash read mapfile readarray let getopts wait bind complete compgen compopt fc history test [
@@ -60,7 +61,7 @@ RUNNERS: dict[str, str] = {
         "changes the folder in which later commands run": "cd pushd popd chdir",
         "writes files that its arguments name": """
             wget ffmpeg convert magick mogrify composite montage identify sox pg_dump pg_dumpall pg_restore mysqldump
-            mongodump mongorestore pdftotext sponge""",
+            mongodump mongorestore pdftotext sponge link""",
         "has options that run programs or write files": """
             7za ack actionlint ag ava az bandit biome checkov clang-format clang-tidy codespell cppcheck doctl dotnet
             exiftool ffprobe fly flyctl gcloud getconf glab gofumpt goimports gsutil hadolint heroku hg jj ktlint
@@ -118,7 +119,8 @@ SCRIPTS = frozenset(("run", "run-script", "rum", "urn"))
 
 _FOLDER = "changes the folder in which later commands run"
 _CHANGES = "changes what later commands mean"
-_NOT_TEXT = frozenset((_FOLDER, "writes files that its arguments name"))
+_LINKS = "makes links, which lead other commands elsewhere"
+_NOT_TEXT = frozenset((_FOLDER, _LINKS, "writes files that its arguments name"))
 _EVALUATE = split_words(". source eval exec command builtin alias trap bind complete compgen fc enable")
 
 

@@ -10,9 +10,11 @@ A table is a text. An entry begins with the commands it is about, separated by c
     deep       the program reads the files below its operands
     exact      known from its manual only: values are plain names or numbers, operands plain names or paths inside the
                workspace, with no wildcard, no `--`, and no value behind a letter but a number
-    operands=  any (the default), none, names (plain, with no slash), inside (the workspace), write (files of the
-               workspace that it may write), target (of a makefile), or the number of operands after which the next one
-               is written to
+    sends      it tells what it is given to another machine
+    changes    it changes files or the repository, whatever its operands are
+    operands=  any (the default), none, names (plain, with no slash), inside (the workspace), write (files or branches
+               that it may change), target (of a makefile), or the number of operands after which the next one is
+               written to
     after=     who reads the words after `--`: another entry, or `ask` where that is not known
     check=     a function of `policy.shell.checks` that looks at all arguments
 
@@ -37,6 +39,8 @@ _VERSION = "-.0123456789"
 # Other programs may have a digit that is no version: `id3` is not `id`.
 _NUMBERED = frozenset(("python", "pip", "node", "ruby", "php", "perl", "pytest", "gcc", "clang"))
 _LONGEST = 4
+# Where the programs of the system are. A program of the same name elsewhere is another one, as `./jq` is.
+_FOLDERS = frozenset(("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Entry:
     after: str = ""
     check: str = ""
 
+    @property
+    def writes(self) -> bool:
+        """Whether the command changes something."""
+        return self.operands == "write" or "changes" in self.flags
+
 
 def find_entry(words: Sequence[str]) -> Entry | None:
     """Find the entry of a command: the one with the most words that the command begins with."""
@@ -75,7 +84,9 @@ def find_entry(words: Sequence[str]) -> Entry | None:
 
 def find_program(program: str) -> str | None:
     """Find the name of a program in the tables: without its folder and its version; `None` if it is not there."""
-    name = program.rpartition("/")[2]
+    folder, slash, name = program.rpartition("/")
+    if slash and folder not in _FOLDERS:
+        return None
     programs = _load_index().programs
     if name in programs:
         return name

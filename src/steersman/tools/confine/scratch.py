@@ -19,6 +19,7 @@ from steersman.tools.confine.syscalls import FOLDER
 
 _PREFIX = "steersman-"
 _LOCK = "lock"
+_MARK = b"A temporary folder of steersman, which may be deleted while no program holds this lock.\n"
 
 
 class Scratch:
@@ -66,6 +67,7 @@ def _take_lock(base: str) -> int:
     new = os.path.join(base, f".{_LOCK}")
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, _MARK)
     os.rename(new, os.path.join(base, _LOCK))
     return descriptor
 
@@ -210,9 +212,20 @@ def _open_lock(base: str) -> int | None:
         found = os.lstat(base)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             return None
-        return os.open(os.path.join(base, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        lock = os.open(os.path.join(base, _LOCK), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    if _has_mark(lock):
+        return lock
+    os.close(lock)
+    return None  # a folder of the user's, with a file of that name
+
+
+def _has_mark(lock: int) -> bool:
+    try:
+        return os.pread(lock, len(_MARK) + 1, 0) == _MARK
+    except OSError:  # not a file
+        return False
 
 
 def _try_lock(lock: int) -> bool:

@@ -73,6 +73,6 @@ aws s3 ls, aws sts get-caller-identity, aws ec2 describe-instances, aws logs des
 aws ecs list-clusters, aws cloudformation list-stacks | exact operands=none
   --region=n --output=n --no-paginate --no-cli-pager
   ! --endpoint-url= --profile= --no-verify-ssl --ca-bundle= --cli-input-json= --cli-input-yaml= --debug
-terraform fmt | exact words operands=inside
+terraform fmt | exact changes words operands=inside
   -check -diff -recursive -no-color
 """

@@ -53,14 +53,16 @@ git shortlog | check=gitformat
 git status
   -sbvz -u? --short --branch --show-stash --porcelain? --long --verbose --untracked-files? --ignore-submodules?
   --ignored? --column? --no-column --ahead-behind --no-ahead-behind --renames --no-renames --find-renames?
-git branch | check=gitformat
+git branch | operands=write check=gitformat
   -avrqt @list --all --verbose --remotes --show-current --abbrev= --no-abbrev --track? --no-track --quiet
   --create-reflog --no-create-reflog
   ! -d -D -m -M -c -C -f -u: --delete --move --copy --force --set-upstream --set-upstream-to= --unset-upstream
   ! --edit-description --recurse-submodules
-git tag | check=tag
+git tag | operands=write check=tag
   -a -n? -m:: -F:i @list --annotate --message== --file=i --cleanup= --create-reflog --no-create-reflog --no-sign
   ! -s -u: -v -d -f -e --sign --local-user= --verify --delete --force --edit --trailer=
+git branch --list, git tag --list, git tag -l | check=gitformat
+  @list -n?
 git for-each-ref | check=gitformat
   @list --count= --shell --perl --python --tcl --stdin --exclude= --include-root-refs
 git blame, git annotate
@@ -107,12 +109,12 @@ git count-objects, git check-ignore, git check-attr, git check-ref-format, git v
   --build-options
 git remote | operands=none
   -v --verbose
-git remote get-url, git remote show | check=remotes
+git remote get-url, git remote show | sends check=remotes
   -n --all --push
-git ls-remote | check=remote
+git ls-remote | sends check=remote
   -bhtq --heads --branches --tags --refs --quiet --exit-code --get-url --sort= --symref
   ! -o: --upload-pack= --exec= --server-option=
-git fetch | check=remote
+git fetch | operands=write check=remote
   -46aptqvkn -j: --all --append --atomic --deepen= --depth= --dry-run --write-fetch-head --no-write-fetch-head
   --ipv4 --ipv6 --jobs= --keep --auto-maintenance --no-auto-maintenance --auto-gc --no-auto-gc --progress
   --no-progress --prune --quiet --refetch --porcelain --shallow-exclude= --shallow-since= --tags
@@ -121,7 +123,7 @@ git fetch | check=remote
   ! -f -u -o: -m -P --prune-tags --force --update-head-ok --refmap= --recurse-submodules? --recurse-submodules-default=
   ! --submodule-prefix= --server-option= --upload-pack= --multiple --stdin --filter= --prefetch --negotiate-only
   ! --set-upstream --update-shallow
-git pull | check=remote
+git pull | operands=write check=remote
   -46aptqvkn -r -j: -X: --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
   --quiet --tags --no-tags --verbose --rebase --no-rebase --ff --no-ff --ff-only --commit --no-commit --stat
   --no-stat --summary --no-summary --squash --no-squash --log? --no-log --autostash --no-autostash --no-edit
@@ -131,18 +133,18 @@ git pull | check=remote
   ! --allow-unrelated-histories --recurse-submodules? --refmap= --server-option= --set-upstream --unshallow
   ! --update-shallow --atomic --deepen= --shallow-exclude= --shallow-since= --negotiate-only --negotiation-tip=
   ! --prefetch --show-forced-updates --no-show-forced-updates --porcelain
-git push | check=push
+git push | operands=write check=push
   -46nquv --dry-run --quiet --verbose --set-upstream --porcelain --progress --no-progress --tags --follow-tags
   --no-follow-tags --atomic --no-atomic --ipv4 --ipv6 --thin --no-thin --verify --no-signed --no-recurse-submodules
   --no-force-with-lease --no-force-if-includes
   ! -d -f -o: --all --branches --delete --exec= --force --force-if-includes --force-with-lease? --mirror --no-verify
   ! --prune --push-option= --receive-pack= --recurse-submodules= --repo= --signed?
-git add, git stage
+git add, git stage | operands=write
   -ANnuv --all --no-all --chmod= --dry-run --ignore-errors --ignore-missing --ignore-removal --no-ignore-removal
   --intent-to-add --no-warn-embedded-repo --pathspec-file-nul --pathspec-from-file= --refresh --renormalize --update
   --verbose --sparse
   ! -e -f -i -p --edit --force --interactive --patch -U: --unified= --inter-hunk-context= --auto-advance
-git commit | check=commit
+git commit | operands=write check=commit
   -aiopqsvz -m:: -F:i -C: -t:i -u? --all --allow-empty --allow-empty-message --amend --author= --branch --cleanup=
   --date= --dry-run --file=i --fixup= --include --long --message== --no-edit --no-gpg-sign --no-post-rewrite
   --no-signoff --no-status --null --only --pathspec-file-nul --pathspec-from-file= --porcelain --quiet
@@ -150,16 +152,16 @@ git commit | check=commit
   --verify
   ! -S? -c: -e -n -p --edit --gpg-sign? --interactive --no-verify --patch --reedit-message= --trailer=
   ! -U: --unified= --inter-hunk-context=
-git checkout, git switch, git restore
+git checkout, git switch, git restore | operands=write
   -dlmqtSW -b: -c: -s: --conflict= --create= --detach --guess --no-guess --ignore-skip-worktree-bits --merge --track?
   --no-track --no-overlay --overlay --no-progress --progress --no-recurse-submodules --ours --theirs --quiet
   --source= --staged --worktree --ignore-unmerged --pathspec-file-nul --pathspec-from-file= --no-overwrite-ignore
   ! -f -p -B: -C: --force --patch --force-create= --discard-changes --orphan= --ignore-other-worktrees
   ! --recurse-submodules --overwrite-ignore --unified= -U: --inter-hunk-context= --auto-advance
-git reset
+git reset | operands=write
   -qN --soft --mixed --quiet --no-refresh --refresh --intent-to-add --pathspec-file-nul --pathspec-from-file=
   ! -p --hard --merge --keep --patch --recurse-submodules --no-recurse-submodules -U: --unified=
-git rm
+git rm | operands=write
   -rnqkv --cached --dry-run --ignore-unmatch --quiet --sparse --verbose --pathspec-file-nul --pathspec-from-file=
   ! -f --force
 git mv | operands=write
@@ -168,13 +170,13 @@ git mv | operands=write
 git clean | check=clean
   -dnqxX -e: --dry-run --exclude= --quiet
   ! -f -i --force --interactive
-git stash, git stash push | operands=none
+git stash, git stash push | changes operands=none
   -akuqS -m:: --all --include-untracked --no-include-untracked --index --keep-index --no-keep-index --quiet --staged
   --message==
   ! -p --patch --only-untracked --pathspec-from-file= --pathspec-file-nul -U: --unified=
-git stash pop, git stash apply
+git stash pop, git stash apply | operands=write
   -q --quiet --index
-git merge
+git merge | operands=write
   -nqv -m:: -F:i -X: --abort --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
   --ff-only --file=i --into-name= --log? --no-log --no-edit --no-gpg-sign --no-progress --progress
   --no-rerere-autoupdate --rerere-autoupdate --no-signoff --signoff --no-squash --squash --stat --no-stat --summary
@@ -182,7 +184,7 @@ git merge
   --compact-summary --verify
   ! -e -s: -S? --continue --edit --strategy= --gpg-sign? --verify-signatures --no-verify --gui -g
   ! --allow-unrelated-histories
-git cherry-pick, git revert
+git cherry-pick, git revert | operands=write
   -nxsr -m: -X: --abort --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
   --keep-redundant-commits --mainline= --no-commit --no-edit --no-gpg-sign --no-rerere-autoupdate
   --rerere-autoupdate --signoff --strategy-option= --reference --empty=

@@ -48,7 +48,7 @@ cargo clippy | exact operands=none after=+lints
   ! -W: -A: -D: --fix --allow-dirty --allow-staged --allow-no-vcs --broken-code --edition-idioms
 +lints | exact operands=none
   -D:l -W:l -A:l -F:l --deny=l --warn=l --allow=l --forbid=l --cap-lints=l
-cargo fmt | exact operands=none after=+rustfmt
+cargo fmt | exact changes operands=none after=+rustfmt
   -qvh -p: --all --check --quiet --verbose --package= --version --help
   ! --manifest-path= --message-format=
 +rustfmt | exact operands=none
@@ -77,7 +77,7 @@ go list | words equals operands=inside double check=golist
 go env | exact words operands=names double
   -json -changed
   ! -w -u
-go fmt | exact words operands=inside double check=go
+go fmt | exact changes words operands=inside double check=go
   -n -x
   ! -mod: -modfile:
 

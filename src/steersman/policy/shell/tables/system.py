@@ -38,9 +38,9 @@ printenv | plain
   -0 --null --help --version
 
 getent | exact operands=names check=getent
-dig, host | exact operands=names
+dig, host | exact sends operands=names
   -46 -t:n
-ping | exact operands=names
+ping | exact sends operands=names
   -46nq -c:d -i:d -W:d -w:d
 ss, netstat | exact operands=none
   -nalepstuwxir46 --numeric --all --listening --extended --processes --tcp --udp --unix
@@ -62,7 +62,7 @@ dmesg | exact operands=none
 nvidia-smi | exact operands=none
   -Lq -i:d --list-gpus --query --query-gpu= --query-compute-apps= --format=
 
-curl | check=curl
+curl | sends check=curl
   -fsSLiIv46gGN0V -X: -H: -A: -e: -m: -r: -z: -o: -w: --fail --fail-with-body --silent --show-error --location
   --include --head --verbose --ipv4 --ipv6 --globoff --get --no-buffer --request= --header= --user-agent= --referer=
   --max-time= --range= --time-cond= --connect-timeout= --compressed --retry= --retry-delay= --retry-max-time=
@@ -75,9 +75,9 @@ mkdir | operands=write
 touch | operands=write
   -achm -d: -r: -t: --no-create --date= --reference= --time= --no-dereference --help --version
 cp | operands=write
-  -afinprRuvdTLPHx --archive --force --interactive --no-clobber --recursive --update? --verbose --no-target-directory
-  --dereference --no-dereference --preserve? --parents --one-file-system --help --version
-  ! -l -s -t: -S: -b -Z --link --symbolic-link --target-directory= --backup? --suffix= --remove-destination
+  -finpuvTLH --force --interactive --no-clobber --update? --verbose --no-target-directory --dereference --help --version
+  ! -a -d -l -P -r -R -s -t: -S: -b -x -Z --archive --recursive --no-dereference --preserve? --parents --link
+  ! --one-file-system --symbolic-link --target-directory= --backup? --suffix= --remove-destination
 mv | operands=write
   -finuvT --force --interactive --no-clobber --update? --verbose --no-target-directory --help --version
   ! -t: -b -S: --target-directory= --backup? --suffix= --exchange
@@ -86,9 +86,6 @@ rm | operands=write
   ! -r -R --recursive --no-preserve-root
 rmdir | operands=write
   -pv --parents --verbose --ignore-fail-on-non-empty --help --version
-ln | operands=write
-  -sfnvTi --symbolic --force --no-dereference --verbose --no-target-directory --help --version
-  ! -r --relative
 chmod | operands=write check=chmod
   -cfv --changes --silent --quiet --verbose --help --version
   ! -R --recursive --reference=
