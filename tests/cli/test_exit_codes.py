@@ -12,7 +12,7 @@ from steersman.provider.scripted.script import answer, call, error, text
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import TextContent
 from steersman.types.errors import ErrorKind
-from steersman.types.messages import AssistantMessage, EndReason, StopReason
+from steersman.types.messages import AssistantMessage, EndReason, StopReason, ToolResultMessage
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
 
@@ -44,6 +44,33 @@ def test_a_refusal_that_was_got_over_does_not_count() -> None:
     declined = AssistantMessage([TextContent("No.")], stop_reason="refusal")
     answered = AssistantMessage([TextContent("Yes.")])
     assert get_exit_code(RunResult([declined, answered], Usage(), "done")) == 0
+
+
+def test_a_run_that_stops_at_a_denied_call_is_denied_and_one_that_goes_on_is_done() -> None:
+    def show_result(id: str) -> ToolResultMessage:
+        return ToolResultMessage([TextContent("...")], tool_call_id=id, tool_name="bash")
+
+    asked, said = AssistantMessage([]), AssistantMessage([TextContent("I may not.")])
+    stopped = RunResult([asked, show_result("a"), show_result("b"), said], Usage(), "done")
+    went_on = RunResult([asked, show_result("a"), asked, show_result("b"), said], Usage(), "done")
+    assert [get_exit_code(stopped, denied) for denied in ({"a"}, {"b"}, set[str]())] == [4, 4, 0]
+    assert [get_exit_code(went_on, denied) for denied in ({"a"}, {"b"}, {"a", "b"})] == [0, 4, 4]
+    assert get_exit_code(RunResult([said], Usage(), "done"), {"a"}) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [([], 4), (["--allowed-tools", "bash"], 0), (["--permission-mode", "plan"], 0)],
+    ids=["denied", "allowed", "plan"],
+)
+def test_the_command_says_by_its_code_that_a_call_was_denied(
+    place: Place, server: OpenAIChatServer, options: list[str], code: int
+) -> None:
+    server.say(answer(call("bash", command="touch made")), "So be it.")
+    done = run_command(["-p", "Make it.", *options], place=place, server=server)
+    assert (done.code, done.text) == (code, "So be it.\n")
+    assert ("To allow it: --allowed-tools 'bash(touch made)'" in done.errors) is (code == 4)
+    assert (place.project / "made").exists() is (options == ["--allowed-tools", "bash"])
 
 
 def test_a_line_says_how_each_run_went_and_the_code_how_the_last_did(place: Place, server: OpenAIChatServer) -> None:

@@ -79,7 +79,7 @@ commands:
   steersman acp                                     {acp}
   steersman mcp                                     {mcp}
 
-exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused by the model or a guard, 130 interrupted
+exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused, or ended on a denied call, 130 interrupted
 """.format(**SUBCOMMANDS)
 
 

@@ -1,8 +1,8 @@
-"""Exit codes: 0 done, 1 error, 2 usage, 3 limit, 4 refused, 128 plus the signal number; and errors in plain words."""
+"""Exit codes: 0 done, 1 error, 2 usage, 3 limit, 4 refused or denied, 128 plus the signal number; and plain errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -39,15 +39,30 @@ _CODES: dict[EndReason, int] = {
 }
 
 
-def get_exit_code(result: RunResult) -> int:
-    """Returns the exit code for a run.
+def get_exit_code(result: RunResult, denied: Collection[str] = ()) -> int:
+    """Returns the exit code for a run; `denied` are the ids of tool calls that were denied without a question.
 
-    A run that reached its answer is done, even if a tool call was denied on the way. Code 4 means that a guard or
-    the model refused the run itself.
+    Code 4 means that a guard or the model refused the run, or that the model stopped where a call was denied. A run
+    that went on with other calls after a denial, and reached its answer, is done.
     """
     if result.end_reason == "error" and _is_refusal(result):
         return REFUSED
+    if result.end_reason == "done" and _ends_on_denial(result, denied):
+        return REFUSED
     return _CODES.get(result.end_reason, ERROR)
+
+
+def _ends_on_denial(result: RunResult, denied: Collection[str]) -> bool:
+    """Whether one of the last tool calls of a run was denied."""
+    seen = False
+    for message in reversed(result.messages):
+        if message.role == "tool_result":
+            seen = True
+            if message.tool_call_id in denied:
+                return True
+        elif seen:
+            return False
+    return False
 
 
 def _is_refusal(result: RunResult) -> bool:

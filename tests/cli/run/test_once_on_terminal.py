@@ -130,7 +130,7 @@ def test_the_user_is_not_asked_with_print(place: Place, server: OpenAIChatServer
         cwd=place.project,
         patience=60,
     ) as terminal:
-        assert terminal.ended() == 0
+        assert terminal.ended() == 4
         shown = terminal.everything
         assert "--allowed-tools'bash(touchmade)'" in "".join(shown.split())
         assert "overloaded" not in shown

@@ -159,6 +159,7 @@ class _Invocation:
         # The calls of open questions, and those that were answered.
         self._questions: dict[str, str] = {}
         self._answered: set[str] = set()
+        self._denied: set[str] = set()
         self._began = self._drawn = False
 
     async def run(self) -> int:
@@ -215,12 +216,12 @@ class _Invocation:
             self._report_undelivered(agent)
             if driver.last is None:
                 return USAGE if driver.misread else DONE
-            return get_exit_code(driver.last)
+            return get_exit_code(driver.last, self._denied)
         stream = agent.prompt(options.prompt or "") if self._start is None else self._start(agent)
         with self._stopping.call_on_stop(agent.abort):
             result = await view.show(stream)
         self._report_end(result)
-        return get_exit_code(result)
+        return get_exit_code(result, self._denied)
 
     def _report_undelivered(self, agent: Agent) -> None:
         queued = agent.queued
@@ -257,14 +258,19 @@ class _Invocation:
             self._stderr.notify(f"{_REASONS.get(result.end_reason, '')}{result.detail}")
 
     def _advise_on_denial(self, event: AgentEvent) -> None:
-        """Says how to allow a call that was denied because no question was possible: once for each rule."""
+        """Notes a call that was denied without a question, and says how to allow it: once for each rule."""
         if type(event) is ApprovalRequested:
             self._questions[event.approval_id] = event.tool_call_id
         elif type(event) is ApprovalResolved and event.by != "loop":
             self._answered.add(self._questions.get(event.approval_id, ""))
         if type(event) is not ToolExecutionEnd or event.result.details.get("status") != "denied":
             return
-        if event.tool_call_id in self._answered or _can_ask(self._options) or self._agent is None:
+        if event.tool_call_id in self._answered or self._agent is None:
+            return
+        approval = self._agent.config.approval
+        if approval is None or approval.mode != "plan":  # a plan needs no change that it describes
+            self._denied.add(event.tool_call_id)
+        if _can_ask(self._options):
             return
         advice = _advise(self._agent, event.tool_name, event.args)
         if advice and advice not in self._advised and len(self._advised) < _MAX_ADVICE:
