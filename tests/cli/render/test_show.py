@@ -318,8 +318,13 @@ def test_a_wait_is_counted_down_and_a_server_that_failed_is_not_called_overloade
     heard(show, update("Back."))
     assert "retrying" not in show.render_live(80, 9)
     # Inside a stream there is no status: the words of the server say whether it is overloaded.
-    for words, told in (("The server had an error (server_error)", "server error"), ("Overloaded", "overloaded")):
-        heard(show, [RetryScheduled(*HEAD, 1, 2.5, ErrorInfo("overloaded", f"x:y: {words}"))])
+    for words, body, told in (
+        ("The server had an error (server_error)", None, "server error"),
+        ("The model crashed.", '{"error":{"type":"server_error","message":"The model crashed."}}', "server error"),
+        ("Overloaded", None, "overloaded"),
+        ("Try again later.", '{"error":{"type":"overloaded_error","message":"Try again later."}}', "overloaded"),
+    ):
+        heard(show, [RetryScheduled(*HEAD, 1, 2.5, ErrorInfo("overloaded", f"x:y: {words}", body=body))])
         assert show.take_finished(80).endswith(f"retrying in 2.5 s: {told}\n")
 
 

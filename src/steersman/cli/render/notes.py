@@ -26,7 +26,9 @@ _AGAIN = "\u21bb "
 _STOP = "\u2298 "
 # Too many requests, service unavailable, and the one that Anthropic uses.
 _OVERLOADED = (429, 503, 529)
-_SAYS_FAILED = re.compile(r"server.?error|internal|had an error", re.IGNORECASE)
+_SAYS_OVERLOADED = re.compile(
+    r"overload|capacity|unavailable|busy|too many|slow.?down|high (?:demand|load)", re.IGNORECASE
+)
 
 
 _ENDS: Mapping[str, tuple[str, str, str]] = {
@@ -51,9 +53,9 @@ def describe_failure(error: ErrorInfo) -> str:
     """Describes a failure of a provider in a few words; a server that failed is not one that is overloaded."""
     if error.kind == "overloaded" and error.status is not None and error.status not in _OVERLOADED:
         return f"server error (HTTP {error.status})"
-    if error.kind == "overloaded" and error.status is None and _SAYS_FAILED.search(error.message):
-        # Inside a stream there is no status, and many failures have this kind, because all are worth a retry.
-        return "server error"
+    # Inside a stream there is no status, and many failures have this kind, because all are worth a retry.
+    if error.kind == "overloaded" and error.status is None:
+        return "overloaded" if _SAYS_OVERLOADED.search(f"{error.message} {error.body or ''}") else "server error"
     return error.kind.replace("_", " ")
 
 
