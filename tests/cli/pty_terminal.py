@@ -41,6 +41,18 @@ class _Screen(pyte.HistoryScreen):
     def write_process_input(self, data: str) -> None:
         self.answer(data.encode())
 
+    def shorten(self, rows: int) -> None:
+        """Become less high as terminals do: lines at the top scroll away as far as the cursor needs it."""
+        row = self.cursor.y
+        gone = max(0, row - rows + 1)
+        self.cursor.y = self.lines - 1
+        for _ in range(gone):
+            self.index()
+        self.cursor.y = row - gone
+        for line in range(rows, self.lines):
+            self.buffer.pop(line, None)
+        self.lines = rows
+
 
 class Terminal:
     """A command that runs in a terminal of `columns` by `rows`; waiting is for what is seen, never for time."""
@@ -115,6 +127,8 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the window another size; what runs in it is told."""
+        if rows < self.screen.lines:
+            self.screen.shorten(rows)
         self.screen.resize(rows, columns)
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from steersman import Agent
 from steersman.cli.chat.conversation import Conversation, Kind, truncate_lines
-from steersman.testing import ScriptedModel, error
+from steersman.testing import ScriptedModel, answer, error
 from steersman.types.events import AgentEvent
+from steersman.types.usage import Usage
 
 
 class Seen:
@@ -76,6 +77,16 @@ async def test_a_front_that_breaks_ends_the_run_and_not_the_chat() -> None:
     assert conversation.agent.messages[-1].text == "Two."
 
 
+async def test_the_sum_is_right_when_the_run_is_shown_as_over() -> None:
+    """What the line of the run says is part of it already: `/cost` may be typed at once."""
+    conversation, seen = talking(answer("One.", usage=Usage(input=12, output=7)), at="agent_end")
+    sums: list[Usage] = []
+    seen.do = lambda: sums.append(conversation.usage)
+    conversation.send("Begin.")
+    await conversation.wait_until_idle()
+    assert [(usage.input, usage.output) for usage in [*sums, conversation.usage]] == [(12, 7), (12, 7)]
+
+
 async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
     conversation, seen = talking("One.", at="")
     conversation.begin(conversation.agent.continue_)
@@ -86,3 +97,4 @@ async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
 def test_a_long_prompt_is_shown_by_its_first_lines() -> None:
     assert truncate_lines("\n".join(map(str, range(24)))) == "\n".join(map(str, range(24)))
     assert truncate_lines("\n".join(map(str, range(100)))).split("\n")[22:] == ["22", "... and 77 more lines"]
+    assert truncate_lines("a\n" * 100).endswith("a\n... and 77 more lines")

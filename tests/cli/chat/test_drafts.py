@@ -27,6 +27,7 @@ from steersman.testing import ScriptedModel, answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import UserMessage
+from steersman.types.usage import Prices, Usage
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
@@ -60,7 +61,7 @@ def test_commands_files_and_long_pastes_reach_the_model(
         assert "answer = 42" not in terminal.everything
         terminal.type("Look: ")
         terminal.paste(long)
-        terminal.wait_for("[pasted #1: 61 lines]")
+        terminal.wait_for("[pasted #1: 60 lines]")
         assert "row 30" not in terminal.everything
         terminal.press("enter")
         terminal.wait_for(lambda at: "Pasted." in at.everything and rests(at))
@@ -232,3 +233,17 @@ def test_the_status_line_says_how_full_the_window_is() -> None:
     assert "full" not in render_state(conversation, "", 80)
     conversation.filled = 1234
     assert " · 61% full · " in render_state(conversation, "", 80)
+
+
+def test_a_narrow_status_line_leaves_out_what_is_needed_least() -> None:
+    model = replace(ScriptedModel("A").model, context_window=2000, prices=Prices(input=1, output=2))
+    conversation = Conversation(Agent(model), cast(ChatView, None))
+    conversation.filled = 1234
+    conversation.usage = Usage(input=1200, output=300, cost=0.105)
+    assert [render_state(conversation, "", width) for width in (80, 60, 50, 40, 20)] == [
+        "bypass · scripted:script · 1.2k in 300 out · $0.105 · 61% full · /help",
+        "bypass · scripted:script · $0.105 · 61% full · /help",
+        "bypass · scripted:script · $0.105 · 61% full",
+        "bypass · scripted:script · $0.105",
+        "bypass · scripted:s…",
+    ]

@@ -11,6 +11,19 @@ from steersman.cli.chat.todo_list import render_todo
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 from steersman.tools import TodoItem
+from steersman.tools.builtin.todo import MAX_TEXT
+
+
+def split_corpus() -> list[dict[str, str]]:
+    """All forms of hostile text, in as few items as their largest size allows."""
+    texts = [""]
+    for number, form in enumerate(FORMS):
+        word = f"form{number}:{form} "
+        texts = [*texts[:-1], texts[-1] + word] if len(texts[-1] + word) <= MAX_TEXT else [*texts, word]
+    return [{"text": text} for text in texts]
+
+
+HOSTILE = split_corpus()
 
 
 def test_a_long_list_shows_what_is_next_and_a_finished_one_nothing() -> None:
@@ -29,21 +42,26 @@ def test_a_long_list_shows_what_is_next_and_a_finished_one_nothing() -> None:
 
 @pytest.mark.real_time
 def test_the_list_is_on_the_screen_and_again_after_continuing(place: Place, server: OpenAIChatServer) -> None:
-    evil = " ".join(f"form{number}:{form}" for number, form in enumerate(FORMS))
-    first = [{"text": "look", "status": "done"}, {"text": "change", "status": "in_progress"}, {"text": evil[:300]}]
+    first = [{"text": "look", "status": "done"}, {"text": "change", "status": "in_progress"}, *HOSTILE]
     server.say(answer(call("todo", items=first)), "Begun.", answer(call("todo", items=[])), "Emptied.")
-    with chatting(place, server, columns=120, rows=40) as terminal:
+    count = f"todo 1/{len(first)}"
+    # Wide and high enough for every text to be shown to its end.
+    with chatting(place, server, columns=MAX_TEXT * 6, rows=4 * len(first) + 8) as terminal:
         terminal.enter("Begin.")
         terminal.wait_for("Begun.")
-        terminal.wait_for("todo 1/3\n  ✓ look\n  ▸ change\n  ○ form0:")
+        assert f"✓ todo  change · 1 of {len(first)} done." in terminal.shown
+        terminal.wait_for(f"{count}\n  ✓ look\n  ▸ change\n  ○ form0:")
         terminal.wait_for(READY)
+        assert [number for number in range(len(FORMS)) if f"form{number}:" not in terminal.shown] == []
+        terminal.resize(120, 40)
+        terminal.wait_for(lambda at: "▸ change\n  ○ form0:" in at.shown and at.screen.columns == 120)
         terminal.resize(40, 15)
-        terminal.wait_for("\ntodo 1/3 ▸ change\n")
+        terminal.wait_for(f"\n{count} ▸ change\n")
         terminal.press("ctrl+d")
         terminal.ended()
         assert strange(bytes(terminal.raw)) == []
     with chatting(place, server, "-c") as terminal:
-        terminal.wait_for("todo 1/3\n  ✓ look\n  ▸ change\n  ○ form0:")
+        terminal.wait_for(f"{count}\n  ✓ look\n  ▸ change\n  ○ form0:")
         terminal.enter("/clear")
         terminal.wait_for(lambda at: "▸ change" not in at.shown)
         terminal.enter("/tree")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 from contextlib import closing
@@ -128,13 +129,24 @@ def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAICha
         "Alpha.",
         answer(call("write", path="a.txt", content="second\n")),
         "Beta.",
+        "Gamma.",
     )
     with chatting(place, server, *BYPASS, columns=120, rows=40) as terminal:
         for number, text in enumerate(("Write it.", "Again."), 1):
             send(terminal, text, number)
+        # What the model is told about these two belongs to the next prompt: going back to "Again." asks it nothing.
+        confirm(terminal, "/undo", "Undo c2?")
+        confirm(terminal, "/redo", "Redo c2?")
+        terminal.wait_for("Redone: 1 file.")
+        send(terminal, "More @wait.sh", 3)
         terminal.enter("/tree")
-        terminal.wait_for("○")
-        entry = next(line.split()[1] for line in terminal.lines if line.startswith("○"))
+        terminal.wait_for("● ")
+        points = {words: id for id, words in re.findall(r"[○●] (\S+)  (.+)", terminal.shown)}
+        assert [*points] == ["Write it.", "Again.", "More @wait.sh"]
+        terminal.enter(f"/branch {points['Again.']}")
+        terminal.wait_for(f"You are at {points['Again.']}.")
+        assert len(server.requests) == 5
+        entry = points["Write it."]
         terminal.resize(40, 15)
         confirm(terminal, f"/branch {entry}", "only the conversation", "n")
         terminal.wait_for("The files stay as they are.")

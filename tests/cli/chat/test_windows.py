@@ -34,6 +34,20 @@ print("a line of code that is also longer than forty columns", 1, 2, 3)
 """
 
 
+def test_the_help_is_a_table_where_there_is_room_and_a_list_where_there_is_little(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        terminal.enter("/help")
+        terminal.wait_for("Ctrl-D                              quit")
+        terminal.resize(80, 24)
+        terminal.enter("/help")
+        terminal.wait_for(f"a follow-up; otherwise:\n{' ' * 36}a new line\n")
+        terminal.resize(40, 15)
+        terminal.enter("/help")
+        terminal.wait_for("!command\n    run a command yourself; the model\n    reads its output.")
+
+
 @pytest.mark.parametrize(("columns", "rows"), [(40, 12), (20, 10)])
 def test_a_narrow_window_does_not_break(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
     server.say(answer(call("bash", command=f"echo {'long ' * 30}; touch x")), MARKDOWN)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from steersman.cli.render.lines import crop, measure_width
+from steersman.cli.render.lines import crop, join_text, measure_width, wrap_rows
 
 
 @pytest.mark.parametrize("text", ["+12", "漢字", "a漢字", "👩‍👩‍👧 at home", "two words"])
@@ -12,3 +14,26 @@ def test_cropped_text_is_never_wider_than_its_room(text: str) -> None:
     for room in range(12):
         assert measure_width(crop(text, room)) <= room
         assert crop(text, room) == text or crop(text, room).endswith("…") or room == 0
+
+
+def test_rows_of_a_table_go_on_below_their_last_column_or_below_themselves() -> None:
+    row = "/model [NAME]             show the model, or change it"
+    assert [join_text(line) for line in wrap_rows(row, "", 54)] == [row]
+    assert [join_text(line) for line in wrap_rows(row, "", 52)] == [
+        "/model [NAME]             show the model, or change",
+        "                          it",
+    ]
+    assert [join_text(line) for line in wrap_rows(f"{row}\nplain words", "", 30)] == [
+        "/model [NAME]",
+        "    show the model, or change",
+        "    it",
+        "plain words",
+    ]
+    assert [join_text(line) for line in wrap_rows("  indented words", "", 12)] == ["  indented", "  words"]
+
+
+@given(st.text("ab 漢\n\t", max_size=80), st.integers(2, 40))
+def test_no_row_is_wider_than_its_room_and_no_word_is_lost(text: str, room: int) -> None:
+    lines = [join_text(line) for line in wrap_rows(text, "", room)]
+    assert max(map(measure_width, lines)) <= room
+    assert "".join("".join(lines).split()) == "".join(text.split())

@@ -15,7 +15,7 @@ from steersman.cli.exits import describe_error
 from steersman.cli.terminal.numbers import count_input_tokens
 from steersman.events.stream import EventStream
 from steersman.policy.approval import Mode
-from steersman.types.events import AgentEvent, MessageStart, TurnStart
+from steersman.types.events import AgentEnd, AgentEvent, MessageStart, TurnStart
 from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
@@ -167,6 +167,9 @@ class Conversation:
         failure: Exception | None = None
         try:
             async for event in stream:
+                if type(event) is AgentEnd:
+                    # Before the run is shown as over: the session may be written for a while yet.
+                    self.usage += event.usage
                 self._view.show_event(event)
                 self._show_prompt(event)
             result = await stream
@@ -179,7 +182,6 @@ class Conversation:
             self._view.say("error", describe_error(failure))
         if result is not None:
             self.last = result
-            self.usage += result.usage
             self.filled = _count_context(result) or self.filled
         self._return_undelivered(result)
         self._view.refresh()
@@ -242,7 +244,7 @@ class CtrlC:
 
 def truncate_lines(text: str) -> str:
     """Shortens a long text to its first lines."""
-    lines = text.split("\n")
+    lines = text.rstrip("\n").split("\n")
     if len(lines) <= _LONG:
         return text
     kept = lines[: _LONG - 1]

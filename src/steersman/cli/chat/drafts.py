@@ -28,6 +28,11 @@ _MAX_FILES = 20
 _NAMED = re.compile(r"(?<!\S)@([^\s@]+)")
 
 
+def count_lines(text: str) -> int:
+    """Counts the lines of a text; a line break at its end begins no other one."""
+    return text.count("\n") + (not text.endswith("\n"))
+
+
 class Pastes:
     """The long pastes of a chat, by their placeholders."""
 
@@ -36,7 +41,7 @@ class Pastes:
 
     def shorten(self, text: str) -> str:
         """Returns what to show for a paste: itself, or a placeholder for a long one."""
-        lines = text.count("\n") + 1
+        lines = count_lines(text)
         if lines <= MAX_PASTE_LINES and len(text) <= MAX_PASTE_LENGTH:
             return text
         size = format_count(lines, "line") if lines > 1 else format_count(len(text), "character")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application.current import get_app
@@ -25,7 +25,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from steersman.cli.chat.conversation import Conversation
-from steersman.cli.terminal.columns import truncate
+from steersman.cli.terminal.columns import measure_cells, truncate
 from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.theme import describe_for_prompt
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 _MAX_WAITING = 4
+_DROPPED = ("tokens", "help", "window", "cost")
+"""What the status line leaves out first where it is narrow."""
 
 
 MARK = "\u276f "
@@ -65,21 +67,33 @@ def render_state(conversation: Conversation, hint: str, width: int, *, vim: str 
     if hint:
         return truncate(sanitize_line(hint), width)
     usage = conversation.usage
-    parts = [*([vim] if vim else []), conversation.mode, sanitize_line(conversation.agent.config.model.name)]
+    parts = {"vim": vim, "mode": conversation.mode, "model": sanitize_line(conversation.agent.config.model.name)}
     if conversation.running:
-        parts.append("Esc interrupts")
+        parts["esc"] = "Esc interrupts"
     if usage.known:
-        parts.append(f"{_format_tokens(count_input_tokens(usage))} in {_format_tokens(usage.output or 0)} out")
+        parts["tokens"] = f"{_format_tokens(count_input_tokens(usage))} in {_format_tokens(usage.output or 0)} out"
     if usage.cost is not None:
-        parts.append(format_money(usage.cost))
+        parts["cost"] = format_money(usage.cost)
     window = conversation.agent.config.model.context_window
     if conversation.filled and window:
-        parts.append(f"{min(100, conversation.filled * 100 // window)}% full")
+        parts["window"] = f"{min(100, conversation.filled * 100 // window)}% full"
     if conversation.waiting:
-        parts.append(f"{len(conversation.waiting)} queued")
+        parts["queued"] = f"{len(conversation.waiting)} queued"
     if not conversation.running:
-        parts.append("/help")
-    return truncate(" · ".join(parts), width)
+        parts["help"] = "/help"
+    return _fit_parts(parts, width)
+
+
+def _fit_parts(parts: Mapping[str, str], width: int) -> str:
+    """Joins what fits into a line: the least needed parts go first, and what is left is truncated."""
+    kept = {name: text for name, text in parts.items() if text}
+    for name in _DROPPED:
+        if measure_cells(" · ".join(kept.values())) <= width:
+            break
+        kept.pop(name, None)
+    if "esc" in kept and measure_cells(" · ".join(kept.values())) > width:
+        kept["model"] = kept["model"].partition(":")[2] or kept["model"]
+    return truncate(" · ".join(kept.values()), width)
 
 
 def _format_tokens(count: int) -> str:

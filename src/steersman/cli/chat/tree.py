@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from steersman.cli.chat.drafts import get_typed_text
 from steersman.cli.sessions.entry_names import list_entry_ids, shorten_ids
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.entries import Entry, MessageEntry
@@ -32,8 +33,9 @@ def render_tree(session: Session, *, cleared: bool = False) -> list[str]:
             forked = "" if branch.fork is None else f" from {short.get(branch.fork, branch.fork)}"
             here = ", you are here" if current else ""
             lines += [""] * (number > 0) + [f"branch{label}{forked}{here}"]
-        for id, words in _list_exchanges(session.entries(branch.leaf)):
-            mark = "●" if current and id == branch.leaf else "·" if id in seen else "○"
+        exchanges = _list_exchanges(session.entries(branch.leaf))
+        for id, words in exchanges:
+            mark = "●" if current and id == exchanges[-1][0] else "·" if id in seen else "○"
             if id not in seen or current:
                 lines.append(f"{mark} {short.get(id, id)}  {words}")
             seen.add(id)
@@ -41,12 +43,16 @@ def render_tree(session: Session, *, cleared: bool = False) -> list[str]:
 
 
 def _list_exchanges(entries: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Lists the user's messages, each with the last entry before the next one."""
+    """Lists the user's messages, each with the last entry that belongs to it.
+
+    What the chat tells the model, such as an undo, belongs to the next message, unless there was an answer to it.
+    """
     found: list[tuple[str, str]] = []
     for entry in entries:
-        if isinstance(entry, MessageEntry) and type(entry.message) is UserMessage and not entry.message.synthetic:
-            found.append((entry.id, _abbreviate(entry.message.text)))
-        elif found:
+        message = entry.message if isinstance(entry, MessageEntry) else None
+        if isinstance(message, UserMessage) and not message.synthetic:
+            found.append((entry.id, _abbreviate(get_typed_text(message))))
+        elif found and not isinstance(message, UserMessage):
             found[-1] = entry.id, found[-1][1]
     return found
 

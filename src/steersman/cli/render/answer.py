@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from steersman.cli.render.calls import render_call
-from steersman.cli.render.lines import CYAN, DIM, FAINT_ITALIC, crop, indent, join_text, paint, wrap_spans
+from steersman.cli.render.lines import CYAN, DIM, FAINT_ITALIC, crop, indent, join_text, paint, wrap_rows, wrap_spans
 from steersman.cli.render.streaming_markdown import StreamingMarkdown
 from steersman.cli.terminal.numbers import format_count
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
@@ -72,7 +72,7 @@ class Page:
 
     def add_note(self, text: str, style: str = DIM, sign: str = "") -> None:
         """Adds a note; the text is sanitized here."""
-        self.put("note", lambda width: self.render_prefixed(sign, style, text, style, width))
+        self.put("note", lambda width: self._render_note(sign, style, text, width))
 
     def open_stream(self) -> StreamingMarkdown:
         """Adds a Markdown text that arrives in pieces."""
@@ -93,6 +93,11 @@ class Page:
                     break
             self._queue.popleft()
         return lines
+
+    def _render_note(self, sign: str, style: str, text: str, width: int) -> list[str]:
+        shown = sanitize(text.replace("\r\n", "\n")).strip("\n")
+        drawn = [paint(line, color=self.color) for line in wrap_rows(shown, style, width - len(sign))]
+        return indent(drawn, (sign, style), (" " * len(sign), ""), color=self.color)
 
     def render_prefixed(self, sign: str, sign_style: str, text: str, style: str, width: int) -> list[str]:
         """Renders a text behind a sign; sanitizes it."""

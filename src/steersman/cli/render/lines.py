@@ -24,6 +24,9 @@ _WIDE = "\u3000-\u9fff\uac00-\ud7af\uf900-\ufaff\uff01-\uff60"
 _CLOSING = "\u3001\u3002\u300d\u300f\uff01\uff09\uff0c\uff1a\uff1b\uff1f"
 # A line may break at spaces, and after an ideograph with its closing punctuation.
 _WORD = re.compile(rf" *(?:[{_WIDE}][{_CLOSING}]*|[^ {_WIDE}]+)")
+# The columns of a row before the last one, or the indent of a line, and the rest.
+_ROW = re.compile(r"(.*  +| +)(\S.*)")
+_BELOW = 4
 TAB = 4
 """How many columns a tab takes at most."""
 
@@ -87,6 +90,28 @@ def wrap_spans(spans: Sequence[Span], room: int) -> list[list[Span]]:
         cuts += [(start + low, start + high) for low, high in _find_breaks(line, max(1, room))]
         start += len(line) + 1
     return list(slice_spans(spans, cuts))
+
+
+def wrap_rows(text: str, style: str, room: int) -> list[list[Span]]:
+    """Wraps lines of which some are rows of a table, with two spaces or more between columns.
+
+    What does not fit goes on below the last column, or where that has too little room, below the row, indented.
+    """
+    return [piece for line in text.expandtabs(TAB).split("\n") for piece in _wrap_row(line, style, max(1, room))]
+
+
+def _wrap_row(line: str, style: str, room: int) -> list[list[Span]]:
+    row = _ROW.fullmatch(line.rstrip())
+    if row is None or measure_width(line) <= room:
+        return wrap_spans([(line, style)], room)
+    before, last = row.groups()
+    column, above = measure_width(before), list[list[Span]]()
+    if column > room // 2:
+        above = wrap_spans([(before.rstrip(), style)], room) if before.strip() else []
+        column = min(_BELOW, room // 2)
+        before = " " * column
+    pieces = wrap_spans([(last, style)], room - column)
+    return [*above, *([(" " * column if index else before, style), *piece] for index, piece in enumerate(pieces))]
 
 
 def fold(text: str, room: int) -> list[str]:
