@@ -15,6 +15,7 @@ from tests.cli.pty_terminal import Terminal
 from steersman.cli.chat.copy_command import choose_program
 from steersman.testing.servers import OpenAIChatServer
 
+SIZES = [(120, 40), (80, 24), (40, 15)]
 ANSWER = "Run it:\n\n```sh\necho \x1b[2Jone\n```\n\nor\n\n```\ntwo\nthree\n```\n"
 
 
@@ -37,15 +38,16 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.wait_for(READY)
         terminal.enter("/copy")
         terminal.wait_for("Copied the last answer (12 lines), if your terminal allows it (OSC 52).")
-        terminal.resize(40, 15)
-        terminal.enter("/copy 2")
-        terminal.wait_for("Copied code block 2 (2 lines)")
-        terminal.enter("/copy 3")
-        terminal.wait_for("The last answer has 2 code blocks")
-        terminal.resize(80, 24)
-        for name in ("out.jsonl", "out.html", "out.md"):
+        for (columns, rows), name in zip(SIZES, ("out.jsonl", "out.html", "out.md"), strict=True):
+            terminal.resize(columns, rows)
+            terminal.enter("/copy 2")
+            terminal.wait_for(lambda at: len(find_copies(at)) == 2 + SIZES.index((at.screen.columns, at.screen.lines)))
+            terminal.wait_for("Copied code block 2 (2 lines)")
+            terminal.enter("/copy 3")
+            terminal.wait_for("The last answer has 2 code blocks")
             terminal.enter(f"/export {name}")
             terminal.wait_for(f"The conversation is in {name}")
+        terminal.resize(80, 24)
         terminal.enter("/export out.txt")
         terminal.wait_for("The ending says the format: .md, .jsonl or .html")
         for answered, outcome in (("n", "Nothing was written."), ("y", "The conversation is in there.md")):
@@ -67,7 +69,7 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.enter("/export nowhere/x.md")
         terminal.wait_for("Cannot write 'nowhere/x.md': No such file or directory.")
         copies = find_copies(terminal)
-    assert copies == [ANSWER.replace("\x1b", "").strip("\n"), "two\nthree"]
+    assert copies == [ANSWER.replace("\x1b", "").strip("\n"), *["two\nthree"] * 3]
     page, text = (place.project / "out.html").read_text(), (place.project / "out.md").read_text()
     assert "Tell &lt;me&gt;." in page
     assert "\x1b" not in page

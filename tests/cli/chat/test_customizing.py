@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -49,34 +50,33 @@ def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServ
     _write(place.home / "said", f"not this one {EVIL}")
     hook = '[[hooks]]\nat = "before_tool"\ntools = ["list"]\ncommand = "cat $HOME/said >&2; exit 2"\n'
     _write(place.home / "config/steersman/config.toml", f'vim = true\ntheme = "light"\nnotify = "off"\n{hook}')
-    server.say(
-        answer(call("list", path="."), call("task", prompt="Look.", kind="critic")),
-        answer(call("read", path="a.py"), call("bash", command="ls")),
-        "It is fine.",
-        answer(call("edit", path="a.py", edits=[{"old": "return 1", "new": "return 'two'"}])),
-        "```python\ndef g():\n    return None\n```\nDone.",
-    )
+    for number in (1, 2, 3):
+        server.say(
+            answer(call("list", path="."), call("task", prompt="Look.", kind="critic")),
+            answer(call("read", path="a.py"), call("bash", command="ls")),
+            f"It is fine {number}.",
+            answer(call("edit", path="a.py", edits=[{"old": f"return {number}", "new": f"return {number + 1} + 'x'"}])),
+            f"```python\ndef g{number}():\n    return None\n```\nDone.",
+        )
     line = ["--allowed-tools", "bash(true)"]
     with chatting(place, server, *line, columns=40, rows=15, ready="y yes · n no") as terminal:
         for count in (1, 2, 3):
             _answer_yes(terminal, count)
         terminal.wait_for("insert · ask")
-        terminal.type("/fi")
-        terminal.wait_for("/fix-it")
-        terminal.type("x-it 12 now")
-        terminal.wait_for("12 now")
-        terminal.press("enter")
-        _answer_yes(terminal, 4)
-        terminal.wait_for("s · gpt-x")
-        shown = terminal.everything
-        assert "not this one" in " ".join(shown.split())
-        assert "lines with ! are not run" in " ".join(shown.split())
-        for columns, rows in ((40, 15), (80, 24), (120, 40)):
+        for number, (columns, rows) in enumerate(((40, 15), (80, 24), (120, 40)), 1):
             terminal.resize(columns, rows)
             terminal.type("/fi")
             terminal.wait_for("/fix-it")
-            terminal.press("ctrl+u")
-            terminal.wait_for(lambda at: f"{MARK}/fi" not in at.shown)
+            terminal.type(f"x-it {number}2 now")
+            terminal.wait_for(f"{number}2 now")
+            terminal.press("enter")
+            terminal.wait_for(lambda at: at.cursor_line == "?")
+            _answer_yes(terminal, 1)
+            terminal.wait_for(lambda at, number=number: at.everything.count("s · gpt-x") == number)
+            shown = " ".join(terminal.everything.split())
+            assert shown.count("not this one") == number
+            assert shown.count("lines with ! are not run") == number
+            assert shown.count("✓ read a.py") == number
             terminal.type("abc")
             terminal.wait_for(f"{MARK}abc")
             terminal.press("esc")
@@ -97,17 +97,19 @@ def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServ
         assert terminal.ended() == 0
         raw = bytes(terminal.raw)
     assert strange(raw) == []
-    assert b"\x1b[38;5;90mdef\x1b[0m" in raw
+    assert [bool(re.search(rb"\x1b\[38;5;90mdef\x1b\[0m[^\n]*g%d" % number, raw)) for number in (1, 2, 3)] == [True] * 3
     assert b"48;5;194" in raw
-    assert heard(server, 0)[-1] == ("user", "Fix 12 (12 now).\n!`ls`")
+    assert [heard(server, number)[-1] for number in (0, 5, 10)] == [
+        ("user", f"Fix {number}2 ({number}2 now).\n!`ls`") for number in (1, 2, 3)
+    ]
     kinds = {tool["function"]["name"]: tool for tool in server.requests[0]["tools"]}["task"]["function"]["parameters"]
     assert kinds["properties"]["kind"]["enum"] == ["general", "explore", "critic"]
     assert [tool["function"]["name"] for tool in server.requests[1]["tools"]] == ["read"]
     assert server.requests[1]["messages"][0]["content"].startswith("You review.")
     results = [text for who, text in heard(server, 3) if who == "tool"]
     assert "not this one" in results[0]
-    assert "It is fine." in results[1]
-    assert (project / "a.py").read_text() == "def f():\n    return 'two'\n"
+    assert "It is fine 1." in results[1]
+    assert (project / "a.py").read_text() == "def f():\n    return 4 + 'x' + 'x' + 'x'\n"
 
 
 def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAIChatServer) -> None:

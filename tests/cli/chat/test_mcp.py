@@ -37,22 +37,32 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
         tools.write_text(json.dumps([{"name": "echo", "description": says, "inputSchema": {"type": "object"}}]))
 
     list_tools("It echoes.")
+    # A name is the server's own word too, also where it is told that it is refused; the first 50 are told.
+    half = (len(FORMS) + 1) // 2
+    names = [f"name{number}{''.join(FORMS[number::half])}" for number in range(half)]
+    (place.home / "evil.json").write_text(
+        json.dumps([{"name": name, "inputSchema": {"type": "object"}} for name in names])
+    )
+    evil = describe(TOOLS=str(place.home / "evil.json"))
     broken = describe("--exit", TOKEN="\x1b[31mred")
-    config.write_text(json.dumps({"mcpServers": {"good": describe(TOOLS=str(tools)), "broken": broken}}))
+    config.write_text(json.dumps({"mcpServers": {"good": describe(TOOLS=str(tools)), "names": evil, "broken": broken}}))
     (place.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": describe(f"--{everything}")}}))
     arguments = ["--mcp-config", str(config)]
     with chatting(place, server, *arguments, columns=120, rows=40, ready="\n?") as terminal:
         terminal.type("n\r")
         terminal.wait_for(READY)
         terminal.enter("/mcp")
-        terminal.wait_for("good  running · 1 tool")
-        terminal.wait_for("  echo")
+        terminal.wait_for(lambda at: "good  running · 1 tool" in at.everything)
+        terminal.wait_for(lambda at: "  echo" in at.everything)
         terminal.wait_for("broken  not running: ")
-        terminal.wait_for("project/.mcp.json is not trusted: /mcp trust")
+        terminal.wait_for(lambda at: at.everything.count(f"name{half - 1}") == 2)
+        terminal.wait_for(lambda at: "project/.mcp.json is not trusted: /mcp trust" in " ".join(at.shown.split()))
+        terminal.enter("/tools")
+        terminal.wait_for("mcp:good:echo")
         terminal.enter("/mcp restrat good")
         terminal.wait_for("Did you mean 'restart'?")
         terminal.enter("/mcp restart broken")
-        terminal.wait_for("cannot be used")
+        terminal.wait_for(lambda at: "cannot be used" in " ".join(at.shown.split()))
         terminal.resize(80, 24)
         list_tools(f"It is evil: {everything}")
         terminal.enter("/mcp restart good")

@@ -30,7 +30,7 @@ def ready(terminal: Terminal, mode: str) -> None:
     """Wait until the chat rests in a mode, which its status line names first."""
 
     def rests(at: Terminal) -> bool:
-        status = at.lines[int(at.screen.cursor.y) + 1] if at.cursor_line.startswith("\u276f") else ""
+        status = [*at.lines, ""][int(at.screen.cursor.y) + 1] if at.cursor_line.startswith("\u276f") else ""
         return status.startswith(f"{mode} · openai") and "Esc" not in status
 
     terminal.wait_for(rests)
@@ -110,14 +110,25 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
 
 
 def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, server: OpenAIChatServer) -> None:
-    config = place.home / "config" / "steersman" / "config.toml"
-    config.parent.mkdir(parents=True)
-    config.write_text('[approval]\nallow = ["bash(touch:*)"]\n')
-    server.say(answer(call("bash", command="touch again")), answer(call("write", path="b.txt", content="x\n")), "Done.")
-    with chatting(place, server, "--permission-mode", "accept-edits") as terminal:
+    for number, name in enumerate(("one", "again", "more"), 1):
+        server.say(answer(call("bash", command=f"touch {name}")), f"Done {number}.")
+    server.say(answer(call("bash", command="touch four"), call("write", path="b.txt", content="x\n")), "Done 4.")
+    with chatting(place, server, columns=40, rows=15, ready="\n\u276f") as terminal:
         terminal.enter("Go.")
-        terminal.wait_for("Done.")
-        ready(terminal, "accept-edits")
+        terminal.wait_for("  │ bash(touch:*)")
+        said(terminal, "A")
+        terminal.wait_for("Done 1.")
+        terminal.press("ctrl+d")
+        terminal.ended()
+    with chatting(place, server, "--permission-mode", "accept-edits", columns=120, rows=40) as terminal:
+        for number, (columns, rows) in enumerate(SIZES, 2):
+            terminal.resize(columns, rows)
+            ready(terminal, "accept-edits")
+            terminal.enter(f"Go {number}.")
+            terminal.wait_for(f"Done {number}.")
+            ready(terminal, "accept-edits")
+        assert "May the agent" not in terminal.everything
+        terminal.resize(80, 24)
         # Shift+Tab never leads to bypass, where a slip would run everything.
         for mode in ("plan", "ask", "accept-edits"):
             terminal.send(b"\x1b[Z")
@@ -126,8 +137,7 @@ def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, ser
         terminal.wait_for(lambda at: "Did you mean 'bypass'?" in unwrapped(at))
         terminal.enter("/mode bypass")
         ready(terminal, "bypass")
-    assert (place.project / "again").exists()
-    assert (place.project / "b.txt").exists()
+    assert sorted(path.name for path in place.project.iterdir()) == ["again", "b.txt", "four", "more", "one", "wait.sh"]
 
 
 def test_a_mode_that_is_only_passed_through_answers_no_question(place: Place, server: OpenAIChatServer) -> None:
