@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from steersman import Agent, tool
+from steersman import Agent, ToolContext, tool
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools import Tool
 from steersman.types.model import Request
@@ -97,4 +97,20 @@ def make_agents(say: Callable[[str], None]) -> dict[str, Callable[[], Agent]]:
         model = ScriptedModel(react, repeat_last=True)
         return Agent(model.model, tools=[called], steering="cancel", cancel_grace=0.01)
 
-    return {"holder": lambda: make(hold), "payer": lambda: make(pay)}
+    @tool
+    async def keep(ctx: ToolContext) -> str:
+        """Keep something."""
+        ctx.state["count"] = count = ctx.state.get("count", 0) + 1
+        version = ctx.artifacts.save("kept.txt", f"The number is {count}.")
+        return f"version {version}: {ctx.artifacts.load('kept.txt').decode()}"
+
+    def make_keeper() -> Agent:
+        plan = [call("keep"), call("hold"), call("keep")]
+
+        def react(request: Request) -> Any:
+            number = count_answers(request)
+            return answer(plan[number]) if number < len(plan) else request.messages[-1].text
+
+        return Agent(ScriptedModel(react, repeat_last=True).model, tools=[keep, hold])
+
+    return {"holder": lambda: make(hold), "payer": lambda: make(pay), "keeper": make_keeper}

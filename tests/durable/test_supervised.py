@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from tests.durable.dying import TellingStore
@@ -268,3 +269,27 @@ async def test_a_worker_guesses_at_nothing_that_a_newer_one_has_written(postgres
     assert [number for number, _ in orders.waiting()] == [2, 3]
     orders.close()
     assert talk(store, "skew") == ["user: Hi.", "assistant: Read: Hi."]
+
+
+async def test_state_and_artifacts_outlive_the_worker_and_go_with_an_export(
+    postgres: Database, temporal: str, tmp_path: Path
+) -> None:
+    """durable.md U1: another worker goes on with what the killed one had kept."""
+    queue, store = new_queue(), postgres.store()
+    arguments = ("tests.durable.program", postgres.dsn, temporal, queue)
+    async with Client(store, temporal, task_queue=queue, heartbeat=2.0) as durable:
+        async with running(*arguments) as program:
+            await program.wait_for("ready")
+            await durable.start("keeps", "Begin.", agent="keeper")
+            await program.wait_for("holding")  # what came before is saved by then
+            await program.kill()
+        async with running(*arguments) as program:
+            outcome = await durable.wait("keeps", timeout=60)
+    assert outcome.text == "version 2: The number is 2."
+    with Session.open(store, "keeps", write=False) as session:
+        session.export(tmp_path / "keeps.jsonl")
+    with Session.import_(tmp_path / "keeps.jsonl", tmp_path / "sessions.db") as copy:
+        assert copy.problems == []
+        assert copy.log.state == {"count": 2}
+        contents = [copy.artifacts.load("kept.txt", version) for version in (1, 2)]
+    assert contents == [b"The number is 1.", b"The number is 2."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -10,8 +11,10 @@ from aiohttp import web
 from tests.server.kit import Client, make_agent, run_server
 
 from steersman import ToolContext, tool
-from steersman.session import MemoryStore, Session
+from steersman.server.fronts.acp.editor_sessions import copy_session
+from steersman.session import MemoryStore, Session, SqliteStore
 from steersman.testing import answer, call
+from steersman.types.messages import UserMessage
 
 pytestmark = pytest.mark.real_time
 
@@ -123,3 +126,16 @@ async def test_the_artifacts_of_the_current_branch_are_shown() -> None:
         _, after = await client.send("GET", "/sessions/s/artifacts")
     assert [one["versions"] for one in before["artifacts"]] == [[1]]
     assert [one["versions"] for one in after["artifacts"]] == [[1, 2]]
+
+
+def test_a_copy_of_a_session_has_its_artifacts(tmp_path: Path) -> None:
+    """As an editor makes it when it forks a session."""
+    store = SqliteStore(tmp_path / "sessions.db")
+    with Session.create(store, "s") as session:
+        session.artifacts.save("a", "1")
+        session.log.append(UserMessage("Go."))
+        session.artifacts.save("a", "2")
+    copy = copy_session(store, "s")
+    store.delete("s")
+    with Session.open(store, copy, write=False) as session:
+        assert [session.artifacts.load("a", version) for version in (1, 2)] == [b"1", b"2"]

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,14 @@ from steersman.session.records import CONTENT
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import SessionError, SessionNotFound, Store
 from steersman.testing import ScriptedModel, answer, call, replay
-from steersman.types.artifacts import MAX_ARTIFACT_BYTES, Artifact, ArtifactNotFound, Artifacts, check_room
+from steersman.types.artifacts import (
+    MAX_ARTIFACT_BYTES,
+    Artifact,
+    ArtifactNotFound,
+    Artifacts,
+    MemoryContents,
+    check_room,
+)
 from steersman.types.events import CustomEvent
 from steersman.types.messages import AssistantMessage, UserMessage
 
@@ -210,6 +219,24 @@ async def test_a_save_is_an_event_of_the_run_and_tools_in_threads_lose_nothing()
         assert _read(session.artifacts) == expected
 
 
+def test_one_thread_saves_at_a_time() -> None:
+    class Contents(MemoryContents):
+        busy = False
+
+        def put(self, data: bytes, /) -> tuple[str, int]:
+            assert not self.busy
+            self.busy = True
+            for _ in range(50):
+                os.sched_yield()  # so that another thread would come in here
+            self.busy = False
+            return super().put(data)
+
+    kept = Artifacts(contents=Contents())
+    with ThreadPoolExecutor(4) as threads:
+        versions = list(threads.map(partial(kept.save, "a"), [str(number) for number in range(40)]))
+    assert sorted(versions) == list(range(1, 41))
+
+
 async def test_artifacts_go_with_an_export_and_come_back_with_an_import(stores: Store, tmp_path: Path) -> None:
     agent = _agent(stores, _keep("a", "1"), "Done.", _keep("a", "\u2028\x852"), "Done.")
     await agent.run("Go.")
@@ -332,6 +359,18 @@ async def test_a_damaged_save_is_left_out_and_reported(change: dict[str, Any]) -
     with Session.open(store, planted(store, found)) as session:
         assert _read(session.artifacts) == {"good": [b"1"]}
         assert "no save of an artifact" in session.problems[0].text
+
+
+def test_after_a_lost_version_the_numbers_of_the_others_stay() -> None:
+    store = MemoryStore()
+    with Session.create(store, "s") as session:
+        for text in ("1", "2", "3"):
+            session.artifacts.save("a", text)
+    found = records(store, "s")
+    [record for record in found if record.type == "artifact"][1].payload.clear()
+    with Session.open(store, planted(store, found)) as session:
+        assert [one.version for one in session.artifacts.versions("a")] == [1, 3]
+        assert session.artifacts.save("a", "4") == 4
 
 
 @pytest.mark.parametrize("data", ["!!!", "", 5, None, "AAAA"])

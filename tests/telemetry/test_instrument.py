@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -14,10 +16,12 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerPro
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, Sampler
 from tests.telemetry.kit import Collected, attributes, context_of, events
 
-from steersman import Agent, AgentContext, AgentLoopConfig, Usage, agent_loop, get_model, tool
+from steersman import Agent, AgentContext, AgentLoopConfig, Session, Usage, agent_loop, get_model, tool
 from steersman.events import AgentEvent
+from steersman.loop import watching
 from steersman.provider.streaming.batches import Batches
 from steersman.provider.streaming.normalize import NormalizedStreamFn
+from steersman.session import MemoryStore
 from steersman.team import run_branches
 from steersman.telemetry import end_open_spans, instrument, uninstrument
 from steersman.telemetry.request_trace import trace_requests
@@ -50,6 +54,48 @@ async def test_all_means_agents_made_later_and_bare_contexts_until_it_is_undone(
     await before.run("Four.")
     await make_agent().run("Five.")
     assert len(collected.find("invoke_agent")) == 3
+
+
+async def test_runs_are_watched_only_while_an_agent_is_recorded(collected: Collected) -> None:
+    """Also where a task that a tool has left running keeps the context of its run."""
+    left: list[asyncio.Task[bool]] = []
+    stop = asyncio.Event()
+
+    @tool
+    async def leave() -> str:
+        """Leave a task behind."""
+        left.append(asyncio.create_task(stop.wait()))
+        return "left"
+
+    agents = [make_agent(answer(call("leave")), "Done.", tools=[leave]), make_agent()]
+    collected.record(agents[0])
+    collected.record(agents[1])
+    await agents[0].run("Go.")
+    for expected in (1, 0):
+        agents.pop(0)
+        await asyncio.sleep(0)  # the event loop still has callbacks of the run
+        gc.collect()
+        assert len(watching.watchers) == expected
+    stop.set()
+    await left[0]
+
+
+async def test_a_measurement_has_no_exemplar_of_another_span(collected: Collected) -> None:
+    """They are recorded many at a time, when another span may be the current one."""
+    collected.record("all")
+    with collected.tracer_provider.get_tracer("test").start_as_current_span("outside"):
+        await make_agent(answer(call("add", a=1, b=2)), "Done.", tools=[add]).run("Go.")
+    found = collected.reader.get_metrics_data()
+    assert found is not None
+    points: list[Any] = [
+        point
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    ]
+    assert len(points) >= 4
+    assert [point.exemplars for point in points] == [[] for _ in points]
 
 
 def test_events_in_normal_form_are_not_put_into_it_again() -> None:
@@ -272,6 +318,57 @@ async def test_steering_and_follow_ups_are_span_events(collected: Collected) -> 
     await agent.run("Go.")
     (run,) = collected.find("invoke_agent")
     assert events(run) == [("steersman.steering", {}), ("steersman.follow_up", {})]
+
+
+_ELSEWHERE = """
+import asyncio, sys
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
+from steersman import Agent
+from steersman.telemetry import instrument
+
+provider = TracerProvider(shutdown_on_exit=False)
+write = lambda span: f"{span.context.span_id:x} {[f'{link.context.span_id:x}' for link in span.links]}\\n"
+provider.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=write)))
+instrument("all", provider)
+with Agent("scripted:echo", session=sys.argv[1]) as agent:
+    asyncio.run(agent.run("Go."))
+"""
+
+
+def test_runs_of_a_session_in_several_processes_are_linked(tmp_path: Path) -> None:
+    """O3: the session names the span of its last run."""
+    runs: list[list[str]] = []
+    for _ in range(3):
+        arguments = [sys.executable, "-c", _ELSEWHERE, str(tmp_path / "sessions.db")]
+        ran = subprocess.run(arguments, capture_output=True, text=True, check=True)
+        runs.append(ran.stdout.splitlines()[-1].split(" ", 1))
+    linked = [links for _, links in runs]
+    assert linked == ["[]", f"[{runs[0][0]!r}]", f"[{runs[1][0]!r}]"]
+
+
+@pytest.mark.parametrize("text", ["", "00-x-y-01", f"00-{'0' * 32}-{'0' * 16}-01", "\x1b[31m"])
+async def test_a_session_that_names_no_span_is_no_reason_to_fail(collected: Collected, text: str) -> None:
+    store = MemoryStore()
+    with Session.create(store) as session:
+        session.recorder.record_trace(text)
+    collected.record("all")
+    with Session.open(store) as session, make_agent(session=session) as agent:
+        await agent.run("Go.")
+    (span,) = collected.find("invoke_agent")
+    assert list(span.links) == []
+
+
+async def test_the_span_of_an_imported_session_is_not_linked(collected: Collected, tmp_path: Path) -> None:
+    store = MemoryStore()
+    with Session.create(store, "s") as session:
+        session.recorder.record_trace(f"00-{'a' * 32}-{'b' * 16}-01")
+        session.export(tmp_path / "s.jsonl")
+    collected.record("all")
+    with Session.import_(tmp_path / "s.jsonl", store, "imported") as session, make_agent(session=session) as agent:
+        await agent.run("Go.")
+    (span,) = collected.find("invoke_agent")
+    assert list(span.links) == []
 
 
 async def test_runs_of_a_session_are_linked_also_where_another_agent_goes_on(

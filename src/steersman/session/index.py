@@ -11,7 +11,18 @@ from typing import cast
 import msgspec
 
 from steersman.session.orders import Order, find_answer
-from steersman.session.records import ARTIFACT, CONFIGURED, CONTENT, KINDS, SERVED, STATE, TREE, Payload, find_digest
+from steersman.session.records import (
+    ARTIFACT,
+    CONFIGURED,
+    CONTENT,
+    KINDS,
+    SERVED,
+    STATE,
+    TRACE,
+    TREE,
+    Payload,
+    find_digest,
+)
 from steersman.session.settings import merge_settings
 from steersman.session.tree import Node, Tree
 
@@ -62,6 +73,8 @@ class Index:
         self.settings: Payload = {}
         # The types of records that this version does not know.
         self.unknown: set[str] = set()
+        # The span of the last run that was traced, as W3C Trace Context writes it.
+        self.traceparent: str | None = None
         self.problems: list[str] = []
         self.importing: str | None = None
         self._last: _Head | None = None
@@ -126,6 +139,7 @@ class Index:
         """Mark everything so far as imported: its open tool calls and queued messages are not acted on here."""
         self.end_run()
         self.answers.clear()
+        self.traceparent = None
         nodes = self.tree.nodes
         nodes.update({id: msgspec.structs.replace(node, own=False) for id, node in nodes.items() if node.own})
         if self.waiting:
@@ -193,6 +207,10 @@ def _read_settings(index: Index, _: str, fields: Payload) -> None:
     index.settings = merge_settings(index.settings, fields)
 
 
+def _read_trace(index: Index, _: str, fields: Payload) -> None:
+    index.traceparent = _get_text(fields, "traceparent")
+
+
 def _read_import_end(index: Index, id: str, _: Payload) -> None:
     index.mark_as_foreign()
     # A file may hold the end of an earlier import, which is not the end of this one.
@@ -249,6 +267,7 @@ _READERS: dict[str, Callable[[Index, str, Payload], None]] = {
     "session": _read_session,
     SERVED: _read_agent_name,
     CONFIGURED: _read_settings,
+    TRACE: _read_trace,
     "imported": _read_import_end,
     "leaf": _read_leaf,
     "label": _read_label,

@@ -15,7 +15,16 @@ from steersman.context.log import Log
 from steersman.session.index import Index
 from steersman.session.journal import JournalWriter
 from steersman.session.orders import Order
-from steersman.session.records import ARTIFACT, STATE, Payload, Record, encode_entry, redact_values, to_json_value
+from steersman.session.records import (
+    ARTIFACT,
+    STATE,
+    TRACE,
+    Payload,
+    Record,
+    encode_entry,
+    redact_values,
+    to_json_value,
+)
 from steersman.session.restore import RestoredChanges
 from steersman.session.tree import Node
 from steersman.types.artifacts import ArtifactChange
@@ -187,17 +196,22 @@ class Recorder:
 
     def record_change(self, change: StateChange) -> None:
         """Record a change of the state, after the current entry."""
-        with self._placing:
-            record = self.add(STATE, change.describe())
-            if record is not None:
-                self.index.tree.changes.append((record.seq, record.parent))
+        self._add_change(STATE, change.describe())
 
     def record_save(self, change: ArtifactChange) -> None:
         """Record saved versions of artifacts, after the current entry; their contents are recorded before."""
+        self._add_change(ARTIFACT, change.describe())
+
+    def _add_change(self, type: str, payload: Payload) -> None:
         with self._placing:
-            record = self.add(ARTIFACT, change.describe())
+            record = self.add(type, payload)
             if record is not None:
                 self.index.tree.changes.append((record.seq, record.parent))
+
+    def record_trace(self, traceparent: str) -> None:
+        """Record the span of a run that is about to start, as W3C Trace Context writes it."""
+        self.index.traceparent = traceparent
+        self.add(TRACE, {"traceparent": traceparent})
 
     def record_changes_at(self, log: Log, place: int) -> None:
         """Record what a log that is new to the session changed in state and artifacts after so many entries."""
@@ -254,12 +268,8 @@ class Recorder:
 
     def on_accept(self, item: QueuedMessage, /) -> None:
         """Record that a message was queued."""
-        payload: Payload = {
-            "kind": item.kind,
-            "message": to_json_value(item.message),
-            "mode": item.mode,
-            "key": item.key,
-        }
+        message = to_json_value(item.message)
+        payload: Payload = {"kind": item.kind, "message": message, "mode": item.mode, "key": item.key}
         if self._arriving and (number := self._arriving.pop(item.id, None)) is not None:
             payload["number"] = number  # what takes it out of the store's queue
         self.index.waiting[item.id] = payload

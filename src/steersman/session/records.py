@@ -38,6 +38,9 @@ CONTENT: Final = "artifact_content"
 
 _CONTENT_ID: Final = "sha256_"
 
+TRACE: Final = "trace"
+"""The type of the record that names the span of a run, for a link from the next one; only telemetry writes it."""
+
 SERVED: Final = "served"
 """The type of the record that says which agent a session was made for, by its name in a server or worker."""
 
@@ -45,7 +48,7 @@ CONFIGURED: Final = "configured"
 """The type of the record of what was changed of the agent, for this session from then on."""
 
 KINDS: Final = TREE | {
-    HEADER, STATE, ARTIFACT, CONTENT, SERVED, CONFIGURED, "imported", "leaf", "label", "run_start", "run_end",
+    HEADER, STATE, ARTIFACT, CONTENT, SERVED, TRACE, CONFIGURED, "imported", "leaf", "label", "run_start", "run_end",
     "accepted", "delivered", "returned", "order", "intent", "result", "event", "receipt", "aside", "files_undone",
     "evaluated", "score",
 }  # fmt: skip

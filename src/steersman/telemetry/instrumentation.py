@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections import OrderedDict
-from threading import Lock
-from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from threading import RLock
+from typing import Any, Literal, cast
+from weakref import WeakKeyDictionary, finalize
 
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Link, SpanContext, TracerProvider
@@ -16,10 +16,12 @@ from steersman.agent.agent import Agent
 from steersman.events.dispatch import Dispatcher
 from steersman.loop.run import Run
 from steersman.loop.watching import add_watcher, remove_watcher
+from steersman.session.recorder import Recorder
 from steersman.telemetry import names
+from steersman.telemetry.propagation import read_span_context, write_span_context
 from steersman.telemetry.recording import Recording, make_recording
 from steersman.telemetry.request_trace import trace_requests
-from steersman.telemetry.run_trace import RunTrace, current_trace
+from steersman.telemetry.run_trace import RunTrace, get_current_trace
 from steersman.types.errors import describe_exception
 from steersman.types.model import StreamFn
 
@@ -70,7 +72,8 @@ class _Registry:
     """What is instrumented, and the runs that are being recorded. It is the watcher that the loop shows its runs to."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        # Reentrant: the garbage collector may call `_stop_if_unused` in the thread that holds it.
+        self._lock = RLock()
         # By dispatcher, which the branches of an agent share with it.
         self._agents: WeakKeyDictionary[Dispatcher, Recording] = WeakKeyDictionary()
         self._all: Recording | None = None
@@ -84,6 +87,8 @@ class _Registry:
             if target is None:
                 self._all = recording
             else:
+                if target not in self._agents:
+                    finalize(target, self._stop_if_unused).atexit = False
                 self._agents[target] = recording
             if not self._is_watching:
                 self._is_watching = True
@@ -95,7 +100,13 @@ class _Registry:
                 self._all = None
             else:
                 self._agents.pop(target, None)
-            if self._is_watching and self._all is None and not self._agents:
+            self._stop_if_unused()
+
+    def _stop_if_unused(self) -> None:
+        """Watch no more runs once the last agent that is recorded is gone; called when one is collected, too."""
+        with self._lock:
+            # Not by their number: it may still count the one that is being collected.
+            if self._is_watching and self._all is None and next(iter(self._agents), None) is None:
                 self._is_watching = False
                 remove_watcher(self)
 
@@ -123,19 +134,24 @@ class _Registry:
     def _find_outer(self, run: Run) -> RunTrace | None:
         """The trace of the run inside which this one starts."""
         outer = None if run.parent is None else self._open.get(run.parent)
-        outer = outer or current_trace.get()
-        return None if outer is None or outer.is_over else outer
+        return outer if outer is not None and not outer.is_over else get_current_trace()
 
     def _start(self, recording: Recording, run: Run, outer: RunTrace | None) -> None:
         session, context = run.context.session_id or "", run.context
         before = None if run.parent is not None else context.parent_loop_id or run.start.parent_loop_id
+        recorder = _find_recorder(run)
         with self._lock:
             found = {"session": self._earlier.get(session), "parent_run": self._earlier.get(before or "")}
+        if found["session"] is None and recorder is not None:
+            # The run before was of another process.
+            found["session"] = read_span_context(recorder.index.traceparent)
         # By the id of the span: the run before may also be the one that this run goes on from.
         links = {span.span_id: Link(span, {names.LINK: kind}) for kind, span in found.items() if span is not None}
         self._open[run] = trace = RunTrace(
             recording, run, outer, [*links.values()], lambda _: self._open.pop(run, None)
         )
+        if recorder is not None and trace.span.get_span_context().is_valid:
+            recorder.record_trace(write_span_context(trace.span.get_span_context()))
         with self._lock:
             for key in (session, run.loop_id):
                 self._earlier[key] = trace.span.get_span_context()
@@ -145,6 +161,13 @@ class _Registry:
 
 
 _registry = _Registry()
+
+
+def _find_recorder(run: Run) -> Recorder | None:
+    """What writes the session of a run; `None` for one without a session."""
+    host: object = run.host
+    session = cast(Agent[Any], host).session if isinstance(host, Agent) else None
+    return None if session is None or session.closed else session.recorder
 
 
 def _is_workflow() -> bool:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 
-from opentelemetry.context import attach, detach
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.propagate import extract, inject
+from opentelemetry.trace import SpanContext, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+_W3C = TraceContextTextMapPropagator()
 
 
 @contextmanager
@@ -20,6 +24,20 @@ def continue_trace(headers: Mapping[str, str]) -> Generator[None]:
         yield
     finally:
         detach(token)
+
+
+def read_span_context(traceparent: str | None) -> SpanContext | None:
+    """The span that a `traceparent` names; `None` for none, and for a text that is no such thing."""
+    if traceparent is None:
+        return None
+    # Not by the propagators that are configured: a session has this one format.
+    found = get_current_span(_W3C.extract({"traceparent": traceparent}, Context())).get_span_context()
+    return found if found.is_valid else None
+
+
+def write_span_context(span: SpanContext) -> str:
+    """The `traceparent` that names a span."""
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.trace_flags:02x}"
 
 
 class TraceHeaders(Mapping[str, str]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, set_value
 from opentelemetry.metrics import Histogram, Meter, MeterProvider, get_meter
 from opentelemetry.trace import Tracer, TracerProvider, get_tracer
 from opentelemetry.util.types import AttributeValue
@@ -20,8 +20,9 @@ _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304
 
 Attributes = dict[str, AttributeValue]
 _MOST_WAITING = 100
-# Without an exemplar: at the time of recording another span may be the current one.
-_NO_CONTEXT = Context()
+# Without an exemplar: at the time of recording another span may be the current one. This context has a value, since an
+# empty one is taken for none and replaced by the current one.
+_NO_CONTEXT = set_value("steersman", SCOPE, Context())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,13 @@ class Measurements:
         """Add how long the first chunk of an answer took."""
         self._waiting.append((self._recording.first_chunk, seconds, attributes))
 
-    def add_usage(self, usage: Usage, attributes: Attributes) -> None:
+    def add_usage(self, usage: Usage, of_input: Attributes, of_output: Attributes) -> None:
         """Add the tokens of one request, as far as the provider reported them."""
-        for kind, count in (("input", count_input(usage)), ("output", usage.output)):
-            if count is not None:
-                self._waiting.append((self._recording.tokens, count, {**attributes, names.TOKEN_TYPE: kind}))
+        count = count_input(usage)
+        if count is not None:
+            self._waiting.append((self._recording.tokens, count, of_input))
+        if usage.output is not None:
+            self._waiting.append((self._recording.tokens, usage.output, of_output))
 
     def record(self) -> None:
         """Record what was added."""
@@ -107,14 +110,19 @@ def count_input(usage: Usage) -> int | None:
 
 def describe_usage(usage: Usage) -> Attributes:
     """The usage as attributes; what the provider did not report is left out."""
+    found: Attributes = {}
     if not usage.known:
-        return {}
-    counts = {
-        names.USAGE_INPUT_TOKENS: count_input(usage),
-        names.USAGE_OUTPUT_TOKENS: usage.output,
-        names.USAGE_CACHE_READ: usage.cache_read,
-        names.USAGE_CACHE_CREATION: usage.cache_write,
-        names.USAGE_REASONING: usage.reasoning,
-        names.COST: usage.cost,
-    }
-    return {name: count for name, count in counts.items() if count is not None}
+        return found
+    if (count := count_input(usage)) is not None:
+        found[names.USAGE_INPUT_TOKENS] = count
+    if usage.output is not None:
+        found[names.USAGE_OUTPUT_TOKENS] = usage.output
+    if usage.cache_read is not None:
+        found[names.USAGE_CACHE_READ] = usage.cache_read
+    if usage.cache_write is not None:
+        found[names.USAGE_CACHE_CREATION] = usage.cache_write
+    if usage.reasoning is not None:
+        found[names.USAGE_REASONING] = usage.reasoning
+    if usage.cost is not None:
+        found[names.COST] = usage.cost
+    return found

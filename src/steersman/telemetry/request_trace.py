@@ -13,7 +13,6 @@ from opentelemetry.trace import Span, SpanKind, set_span_in_context
 
 from steersman.provider.streaming.batches import BatchedStreamFn, Batches
 from steersman.provider.streaming.normalize import (
-    DELTAS,
     ModelCall,
     close_stream,
     get_error_info,
@@ -24,9 +23,12 @@ from steersman.provider.streaming.normalize import (
 from steersman.telemetry import names
 from steersman.telemetry.content import write_instructions, write_messages
 from steersman.telemetry.recording import Attributes, describe_usage
-from steersman.telemetry.run_trace import RunTrace, current_trace
+from steersman.telemetry.run_trace import RunTrace, get_current_trace
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Done, Failed
+from steersman.types.usage import Usage
+
+_LAST = frozenset((Done, Failed))
 
 CANCELLED = "cancelled"
 """The `error.type` of a request whose answer was not awaited to its end."""
@@ -39,8 +41,8 @@ def trace_requests(stream_fn: StreamFn) -> StreamFn:
         return type(stream_fn)(partial(_open_batches, stream_fn))
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Any:
-        trace = current_trace.get()
-        if trace is None or trace.is_over:
+        trace = get_current_trace()
+        if trace is None:
             return stream_fn(model, request, options)
         return _trace_events(trace, ModelCall(stream_fn, model, request, options))
 
@@ -50,8 +52,8 @@ def trace_requests(stream_fn: StreamFn) -> StreamFn:
 def _open_batches(stream_fn: BatchedStreamFn, model: Model, request: Request, options: StreamOptions) -> Batches:
     plain = stream_fn.plain if options.output_schema is None else None
     batches = (plain or stream_fn.batches)(model, request, options)
-    trace = current_trace.get()
-    if trace is None or trace.is_over:
+    trace = get_current_trace()
+    if trace is None:
         return batches
     return _trace_batches(trace, batches, ModelCall(stream_fn, model, request, options))
 
@@ -63,8 +65,8 @@ async def _trace_batches(trace: RunTrace, batches: Batches, call: ModelCall) -> 
             if asked.is_waiting:
                 asked.note_first_chunk()
             last = batch[-1]
-            if type(last) not in DELTAS and isinstance(last, Done | Failed):
-                asked.finish(last)
+            if type(last) in _LAST:
+                asked.finish(cast(Done | Failed, last))
             yield batch
     except Exception as error:
         asked.fail(error)
@@ -82,10 +84,7 @@ async def _trace_events(trace: RunTrace, call: ModelCall) -> AsyncGenerator[Any,
         async for event in source:
             if asked.is_waiting:
                 asked.note_first_chunk()
-            if type(event) in DELTAS:  # nearly all are, and they pass at once
-                yield event
-                continue
-            if isinstance(event, Done | Failed):
+            if type(event) in _LAST:
                 asked.finish(event)
             elif type(event) is dict:  # a caller's own function may give dicts in place of events
                 asked.finish_with_dict(cast(dict[str, Any], event))
@@ -101,31 +100,28 @@ async def _trace_events(trace: RunTrace, call: ModelCall) -> AsyncGenerator[Any,
 class RequestTrace:
     """The span of one request. Nothing here raises: what cannot be recorded is not."""
 
-    __slots__ = ("_attributes", "_began", "_span", "_trace", "is_waiting")
+    __slots__ = ("_began", "_first_chunk", "_measured", "_span", "_trace", "is_waiting")
 
     def __init__(self, trace: RunTrace, call: ModelCall) -> None:
         self._trace = trace
         self._span: Span | None = None
         self._began = perf_counter()
+        self._first_chunk: float | None = None
         self.is_waiting = True
-        model = call.model
-        self._attributes: Attributes = {
-            names.OPERATION_NAME: names.CHAT,
-            names.PROVIDER_NAME: names.name_provider(model.provider),
-            names.REQUEST_MODEL: model.id,
-        }
+        self._measured: Attributes = {}
         try:
             self._start(call)
         except Exception as error:  # noqa: BLE001  # telemetry that fails must not be seen in the run
             trace.give_up(error)
 
     def _start(self, call: ModelCall) -> None:
-        trace, model = self._trace, call.model
+        trace = self._trace
+        asked = trace.asked
+        if asked is None or not asked.fits(call.model, call.options):
+            trace.asked = asked = AskedModel(call.model, call.options)
+        self._measured = asked.measured
         self._span = span = trace.recording.tracer.start_span(
-            f"{names.CHAT} {model.id}",
-            context=trace.context,
-            kind=SpanKind.CLIENT,
-            attributes={**self._attributes, **_describe_request(model, call.options)},
+            asked.name, context=trace.context, kind=SpanKind.CLIENT, attributes=asked.attributes
         )
         trace.open_requests.add(self.end)
         trace.answer_context = set_span_in_context(span, trace.context)
@@ -138,9 +134,8 @@ class RequestTrace:
         """Note that the first part of the answer has arrived."""
         self.is_waiting = False
         if self._span is not None:
-            seconds = perf_counter() - self._began
-            self._span.set_attribute(names.RESPONSE_TIME_TO_FIRST_CHUNK, seconds)
-            self._trace.measurements.add_first_chunk(seconds, dict(self._attributes))
+            self._first_chunk = seconds = perf_counter() - self._began
+            self._trace.measurements.add_first_chunk(seconds, self._measured)
 
     def finish(self, last: Done | Failed) -> None:
         """End the span with the whole answer, or with its failure."""
@@ -176,15 +171,14 @@ class RequestTrace:
             self._close()
 
     def _mark_failed(self, span: Span, kind: str, text: str) -> None:
-        self._attributes[names.ERROR_TYPE] = kind
+        self._measured = {**self._measured, names.ERROR_TYPE: kind}
         self._trace.mark_failed(span, kind, text)
 
     def _describe_answer(self, span: Span, last: Done | Failed) -> None:
         trace, message = self._trace, last.message
-        described: Attributes = {
-            names.RESPONSE_FINISH_REASONS: (names.name_finish_reason(message.stop_reason),),
-            **describe_usage(message.usage),
-        }
+        described = describe_usage(message.usage)
+        described[names.RESPONSE_FINISH_REASONS] = (names.name_finish_reason(message.stop_reason),)
+        self._add_first_chunk(described)
         if message.model:
             described[names.RESPONSE_MODEL] = trace.redact(message.model)
         if message.response_id:
@@ -195,7 +189,20 @@ class RequestTrace:
         if isinstance(last, Failed) or message.failed:
             info = get_error_info(last if isinstance(last, Failed) else Failed(message))
             self._mark_failed(span, info.kind, info.message)
-        trace.measurements.add_usage(message.usage, self._attributes)
+        self._add_usage(message.usage)
+
+    def _add_first_chunk(self, described: Attributes) -> None:
+        """Add how long the first chunk took, once, to what else is told of the answer: cheaper than alone."""
+        if self._first_chunk is not None:
+            described[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
+            self._first_chunk = None
+
+    def _add_usage(self, usage: Usage) -> None:
+        asked, measured = self._trace.asked, self._measured
+        if asked is not None and measured is asked.measured:
+            self._trace.measurements.add_usage(usage, asked.of_input, asked.of_output)
+        else:
+            self._trace.measurements.add_usage(usage, *split_by_token_type(measured))
 
     def _close(self) -> None:
         span, self._span = self._span, None
@@ -203,8 +210,44 @@ class RequestTrace:
             self._trace.open_requests.discard(self.end)
             if get_current() is self._trace.answer_context:  # else another task ends the request
                 attach(self._trace.context)
+            if self._first_chunk is not None:
+                self._add_first_chunk(left := Attributes())
+                span.set_attributes(left)
             span.end()
-            self._trace.measurements.add_duration(self._began, self._attributes)
+            self._trace.measurements.add_duration(self._began, self._measured)
+
+
+class AskedModel:
+    """What is the same for all requests to one model with the same options: made once, and given to OpenTelemetry."""
+
+    __slots__ = ("_key", "attributes", "measured", "model", "name", "of_input", "of_output")
+
+    def __init__(self, model: Model, options: StreamOptions) -> None:
+        self.model = model
+        self.name = f"{names.CHAT} {model.id}"
+        self._key = _read_options(options)
+        self.measured: Attributes = {
+            names.OPERATION_NAME: names.CHAT,
+            names.PROVIDER_NAME: names.name_provider(model.provider),
+            names.REQUEST_MODEL: model.id,
+        }
+        self.attributes: Attributes = {**self.measured, **_describe_request(model, options)}
+        self.of_input, self.of_output = split_by_token_type(self.measured)
+
+    def fits(self, model: Model, options: StreamOptions) -> bool:
+        """Whether this describes such a request."""
+        return model is self.model and _read_options(options) == self._key
+
+
+def _read_options(options: StreamOptions) -> tuple[object, ...]:
+    """The options that attributes tell of."""
+    has_schema = options.output_schema is not None
+    return options.max_tokens, options.temperature, options.top_p, options.seed, has_schema
+
+
+def split_by_token_type(measured: Attributes) -> tuple[Attributes, Attributes]:
+    """The attributes of the input tokens and of the output tokens of a request."""
+    return {**measured, names.TOKEN_TYPE: "input"}, {**measured, names.TOKEN_TYPE: "output"}
 
 
 def _describe_request(model: Model, options: StreamOptions) -> Attributes:

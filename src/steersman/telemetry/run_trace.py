@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import ref
 
 from opentelemetry.context import Context, attach
 from opentelemetry.trace import Link, Span, Status, StatusCode, set_span_in_context
@@ -42,13 +43,23 @@ from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model
 from steersman.types.secrets import redact
 
+if TYPE_CHECKING:
+    from steersman.telemetry.request_trace import AskedModel
+
 # Ids and names that a server or a model made are cut here.
 _LONGEST = 200
 
 _log = logging.getLogger("steersman")
 
-current_trace: ContextVar[RunTrace | None] = ContextVar("current_trace", default=None)
-"""The trace of the run that the current task works for."""
+# Weak: a task that a tool has left running keeps its context, and must not keep the run and its agent with it.
+_current_trace: ContextVar[ref[RunTrace] | None] = ContextVar("current_trace", default=None)
+
+
+def get_current_trace() -> RunTrace | None:
+    """The trace of the run that the current task works for, until the run is over."""
+    held = _current_trace.get()
+    trace = None if held is None else held()
+    return None if trace is None or trace.is_over else trace
 
 
 class _OpenCall(NamedTuple):
@@ -79,9 +90,12 @@ class RunTrace:
         self._began = perf_counter()
         self._turns = 0
         self._tools: dict[str, _OpenCall] = {}
+        # The attributes of the durations of calls, by the name of the tool: OpenTelemetry copies what it is given.
+        self._measured_tools: dict[str, Attributes] = {}
         # What ends each request that goes on; there is more than one only where a stream was abandoned.
         self.open_requests: set[Callable[[], None]] = set()
         self.secrets = run.client.secrets
+        self.asked: AskedModel | None = None
         model = run.config.model
         if recording.content:
             others = [other for other in run.config.fallbacks if isinstance(other, Model)]
@@ -162,7 +176,7 @@ class RunTrace:
 
     def start_run(self, _: AgentStart) -> None:
         """Make this the trace of the task of the run: requests, tools and runs inside find it there."""
-        current_trace.set(self)
+        _current_trace.set(ref(self))
         attach(self.context)
         if self.recording.content and self.span.is_recording():
             self.span.set_attribute(names.SYSTEM_INSTRUCTIONS, write_instructions(self.run.system_prompt, self.secrets))
@@ -201,14 +215,18 @@ class RunTrace:
         call = self._tools.pop(event.tool_call_id)
         attach(self.context)
         span, status = call.span, str(event.result.details.get("status", ""))
-        measured: Attributes = {names.OPERATION_NAME: names.EXECUTE_TOOL, names.TOOL_NAME: call.name}
+        measured: Attributes | None = self._measured_tools.get(call.name)
+        if measured is None:
+            measured = {names.OPERATION_NAME: names.EXECUTE_TOOL, names.TOOL_NAME: call.name}
+            self._measured_tools[call.name] = measured
         span.set_attribute(names.TOOL_STATUS, status)
         if self.recording.content and span.is_recording():
             span.set_attribute(names.TOOL_CALL_ARGUMENTS, write_json(event.args, self.secrets))
             span.set_attribute(names.TOOL_CALL_RESULT, write_json(event.result.text, self.secrets))
         if event.is_error:
-            measured[names.ERROR_TYPE] = "tool_error" if status == "completed" else status
-            self.mark_failed(span, str(measured[names.ERROR_TYPE]), event.result.text)
+            kind = "tool_error" if status == "completed" else status
+            measured = {**measured, names.ERROR_TYPE: kind}
+            self.mark_failed(span, kind, event.result.text)
         span.end()
         self.measurements.add_duration(call.began, measured)
 

@@ -13,7 +13,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from steersman import Agent, tool
+from steersman import Agent, ToolContext, tool
 from steersman.durable.workflow_agent.activities import AgentActivities
 from steersman.durable.workflow_agent.session_access import PATIENCE
 from steersman.durable.workflow_agent.values import AskInput, CallInput, EndInput, NewEntry, Place
@@ -140,3 +140,25 @@ async def test_the_end_of_a_run_takes_the_session_from_an_answer_that_hangs(tmp_
     await asyncio.wait((slow,))
 
     assert desk.kinds() == ["session", "run_start", "message", "run_end"]
+
+
+@pytest.mark.parametrize("what", ["state", "artifacts"])
+async def test_a_tool_that_would_keep_something_is_told_that_it_cannot(tmp_path: Path, what: str) -> None:
+    """Better than to lose it: the session is not open while the tool runs."""
+
+    @tool
+    async def keep(ctx: ToolContext) -> str:
+        """Keep."""
+        if what == "state":
+            ctx.state["a"] = 1
+        else:
+            ctx.artifacts.save("a", "1")
+        return "kept"
+
+    desk = Desk(tmp_path, ScriptedModel(answer(call("keep", id="call_1"))), keep)
+    asked = await desk.do(desk.activities.ask_model, first_ask())
+    ended = await desk.do(desk.activities.run_tool, CallInput(place(asked.record), "entry_2", "call_1"))
+    assert ended.is_error
+    with Session.open(desk.store, "s", write=False) as session:
+        result = next(record.payload["message"] for record in session.records() if record.type == "result")
+    assert "keep no state and no artifacts" in result["content"][0]["text"]

@@ -33,10 +33,12 @@ from steersman.session.records import to_json_value
 from steersman.session.session import Session
 from steersman.session.stores.store import Store
 from steersman.tools.calling import call_in_thread
+from steersman.types.artifacts import Artifacts
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart
 from steersman.types.messages import AssistantMessage
+from steersman.types.state import State
 from steersman.types.usage import Usage
 
 ASK = "steersman_ask_model"
@@ -45,6 +47,11 @@ END = "steersman_end_run"
 
 UNKNOWN = "OutcomeUnknown"
 """The type of the failure of a call that was begun and whose outcome is not known."""
+
+_NOTHING_KEPT = (
+    "The tools of an agent in a workflow keep no state and no artifacts: each call is an activity of its own. "
+    "Keep it in a database, or let Temporal supervise whole sessions (steersman.durable.Worker)."
+)
 
 Agents = Mapping[str, Agent[Any]]
 _BEATS = 3
@@ -179,6 +186,10 @@ def _make_context(agent: Agent[Any], place: Place, session: Session | None) -> A
     )
     if session is not None:
         context.log = session.log
+    else:
+        # Calls of a turn may run at once, on several machines: none of them has the session while its tool runs.
+        context.log.state = State().copy_read_only(_NOTHING_KEPT)
+        context.log.artifacts = Artifacts().copy_read_only(_NOTHING_KEPT)
     return context
 
 
