@@ -56,27 +56,27 @@ def test_the_command_is_shown_with_what_is_invisible_in_it_and_yes_no_and_words_
     assert heard(server, 3)[-1] == ("user", "no, call it other")
 
 
-def test_a_call_that_no_rule_can_say_is_allowed_exactly_and_a_question_that_is_over_gives_the_line_back(
+def test_a_command_without_a_rule_is_asked_about_again_and_a_question_that_is_over_gives_the_line_back(
     place: Place, server: OpenAIChatServer
 ) -> None:
     same = answer(call("bash", command="touch same\n"))
-    server.say(same, same, answer(call("bash", command="touch other\n")), "Stopped.")
+    server.say(same, same, "Stopped.")
     with chatting(place, server) as terminal:
         terminal.enter("Make files.")
         terminal.wait_for("touch same")
-        said(terminal, "A")
-        terminal.wait_for("No rule can say this")
-        terminal.press("backspace")
         said(terminal, "s")
-        terminal.wait_for("touch other")
+        terminal.wait_for("This is asked about every time")
+        terminal.press("backspace")
+        said(terminal, "y")
+        terminal.wait_for(lambda at: at.everything.count("Needs approval:") == 2)
         terminal.wait_for(MARK)
         terminal.press("esc")
         terminal.wait_for("Interrupted")
         terminal.wait_for(READY)
         assert terminal.everything.count(ASKED) == 0
-        assert terminal.everything.count("Needs approval:") == 2
-    assert not (place.project / "other").exists()
-    assert len(server.requests) == 3
+        assert terminal.everything.count("Asked about every time: 'touch' changes something.") == 2
+    assert (place.project / "same").exists()
+    assert len(server.requests) == 2
 
 
 def test_what_was_typed_before_the_question_is_no_answer_to_it(place: Place, server: OpenAIChatServer) -> None:
