@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +156,24 @@ async def test_what_ends_by_itself_in_a_moment_is_waited_for(make_bash: MakeBash
     mark = new_mark()
     output = await run(make_bash(mark), "echo late > >(sleep 0.02; cat)")
     assert (output.content, marked(mark)) == ("late\n", [])
+
+
+async def test_a_moment_is_longer_for_what_has_to_wait_for_a_processor(tmp_path: Path) -> None:
+    """Six programs want the same processor: 0.1 s are over before the reader has had 0.02 s of it."""
+    if shutil.which("taskset") is None:
+        pytest.skip("there is no program 'taskset'")
+    processor = str(min(os.sched_getaffinity(0)))
+    busy = ["taskset", "-c", processor, "sh", "-c", "while :; do :; done"]
+    others = [await asyncio.create_subprocess_exec(*busy) for _ in range(6)]
+    try:
+        work = "for ((i = 0; i < 20000; i++)); do :; done"
+        command = f"taskset -pc {processor} $$ >/dev/null; echo late > >({work}; cat)"
+        output = await run(bash_tool(tmp_path, sandbox="off"), command)
+    finally:
+        for other in others:
+            other.kill()
+            await other.wait()
+    assert output.content == "late\n"
 
 
 @pytest.mark.parametrize("name", STUBBORN)

@@ -27,7 +27,9 @@ _MOST_FILES = 1 << 20
 _ENDED = 1 << 16  # added to a wait status, which is 0 after success
 # Seconds for the processes that outlive the command: to end by themselves, after SIGTERM, and after SIGKILL.
 _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
+_LONGEST_DRAIN = 1.0  # with the time in which they waited for a processor
 _RUSH = 0.1  # seconds to reap or to kill without a look at anything else: there may be no end of it
+_STEP = 0.01  # seconds between two looks at processes that wait for a processor
 _LOOK = 0.2  # seconds to look at all processes: a command can fill the process table
 _UNNAMED = "a process that forks without end"
 
@@ -185,7 +187,7 @@ def _end_rest(orders: int, *, asked: bool, wrapped: bool) -> list[str]:
     """End background processes: wait, then SIGTERM, then SIGKILL. Return the names of those that needed SIGTERM."""
     _leave_no_zombies()
     if not asked:
-        _wait_for_all(orders, _DRAIN)
+        _drain(orders)
     left = _list_alive(wrapped=wrapped)
     if left:
         _signal_all(_SIGTERM, _SIGCONT)
@@ -215,13 +217,47 @@ def _is_child(pid: int) -> bool:
     return True
 
 
-def _wait_for_all(orders: int, seconds: float) -> None:
-    """Wait until no process is left, at most `seconds`, or until an order comes."""
+def _drain(orders: int) -> None:
+    """Let background processes end by themselves: for a moment, in which time without a processor does not count."""
+    if _are_all_gone():
+        return
+    begin, before = time.monotonic(), _read_schedstats()
+    seconds, last = _DRAIN, before
+    while not _wait_for_all(orders, begin + seconds - time.monotonic()) and seconds < _LONGEST_DRAIN:
+        now = _read_schedstats()
+        waited = sum(stat[1] - before.get(pid, (0, 0))[1] for pid, stat in now.items()) / 1e9
+        # A wait that still goes on is not in the statistics: the process is ready, and has not run since the last look.
+        if any(stat[2] and stat[0] == last.get(pid, (-1,))[0] for pid, stat in now.items()):
+            waited = max(waited, time.monotonic() - begin - _DRAIN + _STEP)
+        if begin + _DRAIN + waited <= time.monotonic():
+            return
+        seconds, last = min(_DRAIN + waited, _LONGEST_DRAIN), now
+
+
+def _read_schedstats() -> dict[int, tuple[int, int, bool]]:
+    """Read for each process the nanoseconds on a processor and waiting for one, and whether it waits or runs now."""
+    found: dict[int, tuple[int, int, bool]] = {}
+    for pid, _, _, state in _list_descendants():
+        try:
+            with open(f"/proc/{pid}/schedstat", "rb") as file:
+                ran, waited = file.read().split()[:2]
+        except (OSError, ValueError):
+            continue  # it ended meanwhile, or the kernel does not count
+        found[pid] = int(ran), int(waited), state == "R"
+    return found
+
+
+def _wait_for_all(orders: int, seconds: float) -> bool:
+    """Wait until no process is left or an order comes, at most `seconds`; return whether either happened."""
     poll = select.poll()
     poll.register(orders, select.POLLIN)
     end = time.monotonic() + seconds
-    while not _are_all_gone() and time.monotonic() < end and not poll.poll(3):
-        pass
+    while not _are_all_gone():
+        if poll.poll(3):
+            return True
+        if time.monotonic() >= end:
+            return False
+    return True
 
 
 def _reap(seconds: float = float("inf")) -> dict[int, int]:
