@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.cli.command import Place, run_command
+from tests.cli.command import Place, command_line, environment, run_command
+from tests.cli.pty_terminal import Terminal
 
 from steersman.evals import Report
 
@@ -67,6 +68,59 @@ def test_a_finished_evaluation_is_followed_by_a_new_one_and_an_interrupted_one_g
     done = run_command(["eval", "echoes.yaml", *ECHO, "--baseline", str(first)], place=place)
     assert (done.code, "no difference beyond noise" in done.text) == (0, True)
     assert sorted(os.listdir(first.parent)) == ["1", "2"]
+
+
+HELD = """\
+import os
+from steersman import Agent
+from steersman.evals import Case, contains
+from steersman.testing import ScriptedModel, stall
+
+def reply(request):
+    number = int(request.messages[-1].text.split()[-1])
+    with open("asked", "a") as file:
+        file.write(f"{number}\\n")
+    return stall() if number > 3 and not os.path.exists("go") else f"yes {number}"
+
+agent = Agent(ScriptedModel(reply, repeat_last=True).model, retry=None)
+cases = [Case(f"number {number}", id=f"n{number}") for number in range(6)]
+scorers = [contains("yes")]
+"""
+
+
+def test_ctrl_c_in_the_middle_keeps_what_is_done_and_the_same_command_goes_on(place: Place) -> None:
+    """On a terminal, with the line that shows the progress."""
+    (place.project / "held.py").write_text(HELD)
+    arguments = ["eval", "held.py", "--out", "out"]
+    with Terminal(command_line(arguments), env=environment(place), cwd=place.project) as terminal:
+        terminal.wait_for("4 of 6, 4 passed, 0 failed")
+        assert terminal.cursor_line.startswith("████████████████░░░░░░░░ 4 of 6")
+        terminal.press("ctrl+c")
+        assert terminal.ended() == 130
+        shown = terminal.everything
+    assert "Interrupted. The same command goes on where it was." in shown
+    assert "Traceback" not in shown
+    assert "4 of 6" not in shown  # the line is removed
+    assert not (place.project / "out" / "report.json").exists()
+    (place.project / "go").touch()
+    done = run_command(arguments, place=place)
+    assert (done.code, "6/6" in done.text) == (0, True), done.errors
+    asked = [int(line) for line in (place.project / "asked").read_text().split()]
+    assert sorted(asked) == [0, 1, 2, 3, 4, 4, 5, 5]
+    report = Report.load(place.project / "out" / "report.json")
+    assert [run.passed for run in report.agents[0].runs] == [True] * 6
+
+
+def test_several_models_are_compared_with_the_first(place: Place) -> None:
+    (place.project / "echoes.yaml").write_text(YAML)
+    models = ["--model", "scripted:echo", "--model", "scripted:other"]
+    done = run_command(["eval", "echoes.yaml", *models, "--out", "out"], place=place)
+    assert done.code == 0, done.errors
+    report = Report.load(place.project / "out" / "report.json")
+    assert [(one.name, one.crashed) for one in report.agents] == [("scripted:echo", 0), ("scripted:other", 2)]
+    assert "scripted:other against scripted:echo: 0.0 % instead of 50.0 %" in done.text
+    twice = run_command(["eval", "echoes.yaml", *ECHO, *ECHO], place=place)
+    assert (twice.code, "'scripted:echo' is named twice. --repeat N" in twice.errors) == (2, True)
 
 
 def test_the_exit_code_says_whether_it_is_worse_than_the_baseline(place: Place) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from steersman.agent.agent import Agent
 from steersman.cli.arguments import Options
+from steersman.cli.exits import USAGE, UserError
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.stderr import StderrMessages
 
@@ -63,6 +64,8 @@ class FolderAgents:
             )
             # The model is known now, and every case gets this one.
             name = started.model.name
+            if name in found:
+                raise UserError(f"{name!r} is named twice. --repeat N runs each case several times.", code=USAGE)
             found[name] = _FolderAgent(options, name, self._notify)
         return found
 

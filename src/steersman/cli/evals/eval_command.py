@@ -22,6 +22,7 @@ from steersman.cli.flag_values import parse_count
 from steersman.cli.setup.settings import make_private_folder
 from steersman.cli.terminal.columns import make_canvas, truncate
 from steersman.cli.terminal.sanitize import escape_json, sanitize_line
+from steersman.cli.terminal.signals import StopRequest, catch_signals
 from steersman.evals.case import DatasetError
 from steersman.evals.evaluation import evaluate
 from steersman.evals.report import Report, ReportError
@@ -72,7 +73,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(options: Options) -> int:
-    """Evaluates; returns the exit code."""
+    """Evaluates; returns the exit code. The first Ctrl-C or other signal cancels the runs in order."""
+    stopping = StopRequest()
+    with catch_signals(stopping.request) as signals:
+        try:
+            return await _evaluate(options)
+        except asyncio.CancelledError as error:
+            if signals.code is None or not stopping.consume_cancel(error):
+                raise
+            return signals.code
+
+
+async def _evaluate(options: Options) -> int:
     arguments = options.arguments
     assert arguments is not None
     try:

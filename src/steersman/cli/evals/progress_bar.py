@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TextIO
 
@@ -22,21 +23,29 @@ class ProgressBar:
         self._crashed = 0
         self._cost = 0.0
         self._drawn_at: float | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     def show(self, news: Progress) -> None:
-        """Counts a finished run and draws the line, at most ten times a second."""
+        """Counts a finished run and draws the line, at most ten times a second; the last news is always drawn."""
         self._passed += news.run.passed
         self._crashed += bool(news.run.crashed)
         self._cost += (news.run.cost or 0.0) + (news.run.judge_cost or 0.0)
-        now = time.monotonic()
-        soon = self._drawn_at is not None and now - self._drawn_at < _REDRAW_SECONDS
-        if self._stream is None or (soon and news.done < news.total):
+        if self._stream is None:
             return
-        self._drawn_at = now
-        full = news.done * _BAR // news.total
-        failed = news.done - self._passed
+        if self._later is not None:
+            self._later.cancel()
+        pause = 0.0 if self._drawn_at is None else self._drawn_at + _REDRAW_SECONDS - time.monotonic()
+        if pause > 0 and news.done < news.total:
+            self._later = asyncio.get_running_loop().call_later(pause, self._draw, news.done, news.total)
+        else:
+            self._draw(news.done, news.total)
+
+    def _draw(self, done: int, total: int) -> None:
+        self._drawn_at = time.monotonic()
+        full = done * _BAR // total
+        failed = done - self._passed
         parts = [
-            f"{'█' * full}{'░' * (_BAR - full)} {news.done} of {news.total}",
+            f"{'█' * full}{'░' * (_BAR - full)} {done} of {total}",
             f"{self._passed} passed",
             f"{failed} failed ({self._crashed} crashed)" if self._crashed else f"{failed} failed",
             *([format_money(self._cost)] if self._cost else []),
@@ -45,6 +54,8 @@ class ProgressBar:
 
     def close(self) -> None:
         """Removes the line."""
+        if self._later is not None:
+            self._later.cancel()
         if self._drawn_at is not None:
             self._drawn_at = None
             self._write(_ERASE)
