@@ -135,13 +135,15 @@ def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAICh
 
 def test_a_user_who_looks_elsewhere_is_called(place: Place, server: OpenAIChatServer) -> None:
     _write(place.home / "config/steersman/config.toml", "notify_after = 0\n")
-    server.say(answer(call("bash", command="ls")), "Done.")
+    server.say(*[answer(call("bash", command="ls")), "Done."] * 3)
     with chatting(place, server, columns=120, rows=40, env={"TERM_PROGRAM": "WezTerm"}) as terminal:
-        terminal.enter("Look.")
-        terminal.wait_for(lambda at: f"\x1b]9;{WAITS}\x07".encode() in at.raw)
-        terminal.resize(40, 15)
-        _answer_yes(terminal, 1)
-        terminal.wait_for(lambda at: f"\x1b]9;{DONE}\x07".encode() in at.raw)
+        for number, (columns, rows) in enumerate(((120, 40), (80, 24), (40, 15)), 1):
+            terminal.resize(columns, rows)
+            terminal.enter(f"Look {number}.")
+            terminal.wait_for(lambda at, number=number: at.raw.count(f"\x1b]9;{WAITS}\x07".encode()) == number)
+            terminal.wait_for(lambda at: at.cursor_line == "?")
+            _answer_yes(terminal, 1)
+            terminal.wait_for(lambda at, number=number: at.raw.count(f"\x1b]9;{DONE}\x07".encode()) == number)
 
 
 def test_how_a_user_is_called_depends_on_the_terminal() -> None:

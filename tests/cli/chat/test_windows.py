@@ -39,13 +39,14 @@ def test_the_help_is_a_table_where_there_is_room_and_a_list_where_there_is_littl
 ) -> None:
     with chatting(place, server, columns=120, rows=40) as terminal:
         terminal.enter("/help")
-        terminal.wait_for("Ctrl-D                              quit")
+        terminal.wait_for("Ctrl-D                  quit")
         terminal.resize(80, 24)
         terminal.enter("/help")
-        terminal.wait_for(f"a follow-up; otherwise:\n{' ' * 36}a new line\n")
+        terminal.wait_for(f"of the last tool call; again: of all\n{' ' * 24}calls of the run\n")
         terminal.resize(40, 15)
         terminal.enter("/help")
         terminal.wait_for("!command\n    run a command yourself; the model\n    reads its output.")
+        terminal.wait_for("Ctrl-D\n    quit\n")
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 12), (20, 10)])
@@ -60,7 +61,8 @@ def test_a_narrow_window_does_not_break(place: Place, server: OpenAIChatServer, 
         terminal.wait_for("\n? y")
         terminal.press("enter")
         terminal.wait_for(lambda at: "enough" in at.everything)
-        terminal.wait_for(lambda at: at.cursor_line.startswith("\u276f"))
+        # During the run a narrow line has no room for the provider.
+        terminal.wait_for(lambda at: at.cursor_line.startswith("\u276f") and "ask · openai-chat" in at.shown)
         # The input line is there, with the state right below it, and nothing below that.
         at = int(terminal.screen.cursor.y)
         assert terminal.cursor_line == "\u276f"
@@ -68,7 +70,7 @@ def test_a_narrow_window_does_not_break(place: Place, server: OpenAIChatServer, 
         assert "".join(terminal.lines[at + 2 :]) == ""
         assert terminal.screen.cursor.x == 2
         # A state line that stayed behind would be in what has scrolled away.
-        assert "openai-chat:gpt-x ·" not in "\n".join(terminal.scrollback)
+        assert "gpt-x · " not in "\n".join(terminal.scrollback)
         command = "".join(line.strip(" │┆") for line in terminal.everything.split("\n"))
         assert command.count("long") >= 30
     assert heard(server, 0) == [("user", "漢字 and words 漢字 and words 漢字")]

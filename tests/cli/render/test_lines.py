@@ -23,10 +23,13 @@ def test_rows_of_a_table_go_on_below_their_last_column_or_below_themselves() -> 
         "/model [NAME]             show the model, or change",
         "                          it",
     ]
-    assert [join_text(line) for line in wrap_rows(f"{row}\nplain words", "", 30)] == [
+    short = "/vim                      vi"
+    assert [join_text(line) for line in wrap_rows(f"{row}\n{short}\nplain words", "", 30)] == [
         "/model [NAME]",
         "    show the model, or change",
         "    it",
+        "/vim",
+        "    vi",
         "plain words",
     ]
     assert [join_text(line) for line in wrap_rows("  indented words", "", 12)] == ["  indented", "  words"]

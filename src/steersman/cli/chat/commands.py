@@ -56,7 +56,7 @@ KEYS: Mapping[str, str] = {
 }
 
 
-_WIDEST_HEAD = 36
+_WIDEST_HEAD = 22
 
 
 class Chat(Protocol):

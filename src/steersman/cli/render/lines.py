@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells, get_character_cell_size
 
@@ -95,18 +95,28 @@ def wrap_spans(spans: Sequence[Span], room: int) -> list[list[Span]]:
 def wrap_rows(text: str, style: str, room: int) -> list[list[Span]]:
     """Wraps lines of which some are rows of a table, with two spaces or more between columns.
 
-    What does not fit goes on below the last column, or where that has too little room, below the row, indented.
+    What does not fit goes on below the last column. Where that has too little room, the last column of all such rows
+    is below the rest, indented.
     """
-    return [piece for line in text.expandtabs(TAB).split("\n") for piece in _wrap_row(line, style, max(1, room))]
+    lines, room = text.expandtabs(TAB).split("\n"), max(1, room)
+    late = {_find_column(line) for line in lines if measure_width(line) > room}
+    below = {column for column in late if column > room // 2}
+    return [piece for line in lines for piece in _wrap_row(line, style, room, below)]
 
 
-def _wrap_row(line: str, style: str, room: int) -> list[list[Span]]:
+def _find_column(line: str) -> int:
+    """Finds where the last column of a row begins; 0 if a line is no row."""
     row = _ROW.fullmatch(line.rstrip())
-    if row is None or measure_width(line) <= room:
+    return 0 if row is None else measure_width(row[1])
+
+
+def _wrap_row(line: str, style: str, room: int, below: Collection[int]) -> list[list[Span]]:
+    row, column = _ROW.fullmatch(line.rstrip()), _find_column(line)
+    if row is None or (measure_width(line) <= room and column not in below):
         return wrap_spans([(line, style)], room)
     before, last = row.groups()
-    column, above = measure_width(before), list[list[Span]]()
-    if column > room // 2:
+    above = list[list[Span]]()
+    if column in below:
         above = wrap_spans([(before.rstrip(), style)], room) if before.strip() else []
         column = min(_BELOW, room // 2)
         before = " " * column
