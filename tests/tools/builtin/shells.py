@@ -84,12 +84,12 @@ def supervisors() -> list[str]:
     return found
 
 
-async def gone(mark: str) -> tuple[list[str], list[str]]:
-    """What is left of the processes with a mark, and of zombies, at the latest 2.5 seconds from now.
+async def gone(mark: str, seconds: float = DEADLINE) -> tuple[list[str], list[str]]:
+    """What is left of the processes with a mark, and of zombies, at the latest 2.5 seconds from now, or as many.
 
     Without a supervisor, so that nothing can become a zombie between this look and the next.
     """
-    await happens(lambda: not supervisors() and not marked(mark) and not zombies(), DEADLINE)
+    await happens(lambda: not supervisors() and not marked(mark) and not zombies(), seconds)
     return marked(mark), zombies()
 
 

