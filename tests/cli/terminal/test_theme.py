@@ -39,8 +39,7 @@ CODE = 'def f(x):\n    """Doc\n    more"""\n    return [1, "a"]  # note'
 
 
 @pytest.fixture(autouse=True)
-def theme(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TERM", "xterm-256color")
+def theme() -> Iterator[None]:
     use_theme(DARK)
     yield
     use_theme(DARK)
@@ -113,16 +112,16 @@ def test_a_language_that_took_long_stays_plain() -> None:
     assert Highlighter("lua").color(["return 1"]) == [[("return 1", "")]]
 
 
-def test_a_diff_shows_what_changed_and_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_diff_shows_what_changed_and_the_language() -> None:
+    many, few = {"TERM": "xterm-256color"}, {"TERM": "xterm"}
     lines = ["@@ -1 +1 @@", " def f():", "-    return 1", "+    return 'two'"]
-    colored = color_diff(lines, "a.py")
+    colored = color_diff(lines, "a.py", many)
     assert colored[0] == [("@@ -1 +1 @@", "2")]
     assert colored[2][:1] == [("-", "removed;31")]
     assert ("return", "added;keyword") in colored[3]
     assert ["".join(text for text, _ in spans) for spans in colored] == lines
-    assert color_diff(lines, "notes.txt")[3] == [("+    return 'two'", "32")]
-    monkeypatch.setenv("TERM", "xterm")
-    assert color_diff(lines, "a.py")[3] == [("+    return 'two'", "32")]
+    assert color_diff(lines, "notes.txt", many)[3] == [("+    return 'two'", "32")]
+    assert color_diff(lines, "a.py", few)[3] == [("+    return 'two'", "32")]
 
 
 HOSTILE = some.lists(

@@ -6,6 +6,7 @@ and a language whose colouring took long once stays plain. A line is coloured on
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -83,12 +84,12 @@ def find_language_of_file(path: str) -> str | None:
     return _LANGUAGES.get(name) or (_LANGUAGES.get(name.rpartition(".")[2]) if "." in name else None)
 
 
-def color_diff(lines: Sequence[str], path: str) -> list[list[Span]]:
+def color_diff(lines: Sequence[str], path: str, environment: Mapping[str, str] = os.environ) -> list[list[Span]]:
     """Colours the lines of a unified diff, which must be sanitized: by change, and by the language of the file.
 
     Without faint backgrounds in the terminal, or without a known language, a changed line has one colour.
     """
-    language = find_language_of_file(path) if has_many_colors() and get_theme().styles.get("added") else None
+    language = find_language_of_file(path) if has_many_colors(environment) and get_theme().styles.get("added") else None
     block = Highlighter(language)
     if not block.active:
         return [[(line, _CHANGES.get(line[:1], ""))] for line in lines]
