@@ -185,3 +185,25 @@ async def test_output_of_tools_is_live_and_changes_are_coloured() -> None:
         await expect(tab.find(".timeline .bar-model")).to_have_count(2)
         await expect(tab.find(".timeline .bar-tool")).to_have_count(1)
         await expect(tab.find(".timeline-words")).to_contain_text("2 turns, 1 tool call")
+
+
+async def test_the_end_stays_in_view_when_something_takes_room_below_it() -> None:
+    """Section 4: a card for a question moves the end away just as the browser tells of an earlier scroll."""
+    script = (answer("Line.\n\n" * 60), answer("# One\n\n## Two", call("deploy", target="live")))
+    async with run_server(make_agent(*script)) as client, open_page(client) as tab:
+        await tab.page.set_viewport_size({"width": 1400, "height": 700})
+        await tab.say("Much.")
+        await tab.wait_until_idle()
+        await tab.page.evaluate(
+            """() => {
+              document.querySelector("#composer").style.paddingTop = "260px";
+              document.querySelector("#scroller").dispatchEvent(new Event("scroll"));
+            }"""
+        )
+        await tab.say("Deploy.")
+        await expect(tab.find(".approval")).to_contain_text("May it run deploy?")
+        await expect(tab.find(".tool").last).to_be_in_viewport()
+        await expect(tab.find("#to-end")).to_be_hidden()
+        await expect(tab.find("#inspector")).to_contain_text("One Two")
+        await tab.find("#scroller").press("Home")
+        await expect(tab.find("#to-end")).to_be_visible()

@@ -108,7 +108,7 @@ function makeButton(point, log, onPath, session, show) {
     shorten(
       getText(entry.message)
         .slice(0, 400)
-        .replace(/^[#>*\s]+|[*`]+/g, ""),
+        .replace(/^[#>*\s]+|[*`]+/gm, ""),
       60,
     ) ||
     names ||

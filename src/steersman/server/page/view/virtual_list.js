@@ -19,6 +19,7 @@ export class VirtualList {
     this.followsEnd = true;
     this.frame = 0;
     this.width = 0;
+    this.top = 0; // how far it was scrolled when that was last known
     scroller.addEventListener("scroll", () => this.readScroll(), { passive: true });
     this.observer = new ResizeObserver(() => this.schedule());
     this.observer.observe(scroller);
@@ -50,7 +51,11 @@ export class VirtualList {
 
   readScroll() {
     const { scroller } = this;
-    this.followsEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_END;
+    const isAtEnd = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < NEAR_END;
+    // Only the reader leaves the end, upwards: a card that takes room below also moves the end away.
+    const hasRisen = scroller.scrollTop < this.top - 1;
+    this.followsEnd = isAtEnd || (this.followsEnd && !hasRisen);
+    this.top = scroller.scrollTop;
     this.onscroll();
     this.schedule();
   }
@@ -136,6 +141,7 @@ export class VirtualList {
     const { scroller } = this;
     const top = this.findTop(anchor) ?? scroller.scrollHeight;
     if (Math.abs(scroller.scrollTop - top) >= 1) scroller.scrollTop = top;
+    this.top = scroller.scrollTop;
   }
 
   /** Put the rows near the visible part into the document, and take the others out. */
