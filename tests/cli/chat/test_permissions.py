@@ -110,12 +110,12 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
 
 
 def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, server: OpenAIChatServer) -> None:
-    for number, name in enumerate(("one", "again", "more"), 1):
-        server.say(answer(call("bash", command=f"touch {name}")), f"Done {number}.")
-    server.say(answer(call("bash", command="touch four"), call("write", path="b.txt", content="x\n")), "Done 4.")
+    for number in (1, 2, 3):
+        server.say(answer(call("bash", command=f"seq 5 5 {number * 5}")), f"Done {number}.")
+    server.say(answer(call("bash", command="seq 5 5 20"), call("write", path="b.txt", content="x\n")), "Done 4.")
     with chatting(place, server, columns=40, rows=15, ready="\n\u276f") as terminal:
         terminal.enter("Go.")
-        terminal.wait_for("  │ bash(touch:*)")
+        terminal.wait_for("  │ bash(seq:*)")
         said(terminal, "A")
         terminal.wait_for("Done 1.")
         terminal.press("ctrl+d")
@@ -137,7 +137,9 @@ def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, ser
         terminal.wait_for(lambda at: "Did you mean 'bypass'?" in unwrapped(at))
         terminal.enter("/mode bypass")
         ready(terminal, "bypass")
-    assert sorted(path.name for path in place.project.iterdir()) == ["again", "b.txt", "four", "more", "one", "wait.sh"]
+    results = [text.split() for role, text in heard(server, 7) if role == "tool"]
+    assert results[:3] == [["5", "10"], ["5", "10", "15"], ["5", "10", "15", "20"]]
+    assert (place.project / "b.txt").exists()
 
 
 def test_a_mode_that_is_only_passed_through_answers_no_question(place: Place, server: OpenAIChatServer) -> None:

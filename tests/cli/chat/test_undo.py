@@ -136,6 +136,7 @@ def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAICha
             send(terminal, text, number)
         # What the model is told about these two belongs to the next prompt: going back to "Again." asks it nothing.
         confirm(terminal, "/undo", "Undo c2?")
+        terminal.wait_for("Undone: 1 file.")
         confirm(terminal, "/redo", "Redo c2?")
         terminal.wait_for("Redone: 1 file.")
         send(terminal, "More @wait.sh", 3)

@@ -112,7 +112,7 @@ def test_at_the_end_of_the_input_open_and_later_questions_are_denied(place: Plac
         questions(started, 1)
         started.hang_up()
         done = started.wait()
-    assert (done.code, statuses(done)) == (0, ["denied", "denied"])
+    assert (done.code, statuses(done)) == (4, ["denied", "denied"])
     assert resolutions(done) == [
         ("denied", "loop", "the last subscriber that could answer has gone"),
         ("denied", "loop", "there is no approver"),
@@ -137,7 +137,7 @@ def test_what_cannot_be_answered_is_denied_at_once(place: Place, server: OpenAIC
         started.wait_for("needs approval", "stderr")
         started.hang_up()
         done = started.wait()
-    assert (done.code, "bash was denied because it needs approval" in done.errors) == (0, True)
+    assert (done.code, "bash was denied because it needs approval" in done.errors) == (4, True)
     if options[-1] == "stream-json" and "--input-format" not in options:
         assert [type(event) for event in done.events if "approval" in event.type] == [
             ApprovalRequested,
