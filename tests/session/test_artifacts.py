@@ -237,19 +237,24 @@ def test_one_thread_saves_at_a_time() -> None:
     assert sorted(versions) == list(range(1, 41))
 
 
-async def test_artifacts_go_with_an_export_and_come_back_with_an_import(stores: Store, tmp_path: Path) -> None:
+async def test_artifacts_and_state_go_with_an_export_and_come_back_with_an_import(
+    stores: Store, tmp_path: Path
+) -> None:
     agent = _agent(stores, _keep("a", "1"), "Done.", _keep("a", "\u2028\x852"), "Done.")
+    agent.state["runs"] = 1
     await agent.run("Go.")
+    agent.state.update(runs=2, last=["a", {"b": None}])
     await agent.run("Go on.")
     agent.artifacts.save("bytes", bytes(range(256)))
-    expected = _read(agent.artifacts)
+    expected, state = _read(agent.artifacts), dict(agent.state)
     session = _session(agent)
     session.export(tmp_path / "s.jsonl")
     done(agent)
     with Session.import_(tmp_path / "s.jsonl", stores, "other") as other:
         assert other.problems == []
-        assert _read(other.artifacts) == expected
+        assert (_read(other.artifacts), other.log.state) == (expected, state)
         assert _read(other.branch(3).artifacts) == {"a": [b"1"]}
+        assert other.branch(1).state == {"runs": 1}
         assert other.artifacts.save("a", "3") == 2
 
 

@@ -112,8 +112,8 @@ async def test_the_notice_of_a_limit_is_no_request() -> None:
 
 async def test_rounds_with_the_same_prompt_are_no_repetition() -> None:
     script = ScriptedModel("the same", repeat_last=True)
-    result = await Loop(Agent(script.model), until=lambda _: False, max_rounds=8).run("go")
-    assert (script.asked, result.end_reason) == (8, "stopped")
+    result = await Loop(Agent(script.model), until=lambda _: False, max_rounds=20).run("go")
+    assert (script.asked, result.end_reason) == (20, "stopped")
     assert [message.text for message in result.messages if message.role == "user"] == ["go"]
 
 

@@ -12,6 +12,7 @@ from tests.cli.pty_terminal import Terminal
 
 from steersman import Session
 from steersman.types.artifacts import Artifact, ArtifactChange
+from steersman.types.messages import AssistantMessage, UserMessage
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\xff"
 
@@ -92,3 +93,14 @@ def test_a_hostile_record_is_left_out_and_told(place: Place, folder: Path) -> No
     assert "red" not in listed.text
     assert "\x1b" not in listed.errors
     assert "no save of an artifact" in listed.errors
+
+
+def test_a_copy_of_a_session_has_its_files(place: Place, folder: Path) -> None:
+    with Session.open(folder / "sessions.db") as session:
+        session.log.append(UserMessage("Hi."))
+        session.log.append(AssistantMessage("Hello."))
+    asked = ["-r", "aaaa", "--fork-session", "-p", "Go on.", "--model", "scripted:echo", "--session-dir", str(folder)]
+    assert run_command(asked, place=place).code == 0
+    found = run_command(["sessions", "list", "--all", "--json", "--session-dir", str(folder)], place=place).json
+    copy = next(one["id"] for one in found if one["id"] != "session_aaaa1111_1")
+    assert artifacts([copy, "report.csv", "--version", "1"], place, folder).stdout == b"a,b\n"
