@@ -3,7 +3,9 @@
 Sessions of scripted tool turns on 1, 2 and 4 workers, against the same in one process: each session is made in the
 same PostgreSQL, with the same records and the same commits before each model call and tool call. The ratio is of the
 CPU time of Steersman (workers, and the program that starts the runs and waits for them) and PostgreSQL together;
-Temporal's development server is shown apart. Runs a second are of wall time.
+Temporal's development server is shown apart. A run costs more CPU time where few run: caches are cold. So there are two
+ratios: against one process as fast as it can, and against one that has as many runs a second as the workers. Runs a
+second are of wall time. `--sessions 0` measures only steering.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from steersman.session import PostgresStore
 AT_ONCE = 40
 WORKERS = (1, 2, 4)
 HOLDING = 6
+PACED = 200
+"""The most sessions of one process that is no faster than the workers."""
 MILLI = 1e3
 _PATIENCE = 3600
 
@@ -51,10 +55,11 @@ class Measured:
         return self.own + self.calling + self.database
 
 
-async def measure_single(cluster: Cluster, count: int, turns: int) -> Measured:
-    """All sessions in one process."""
+async def measure_single(cluster: Cluster, count: int, turns: int, a_second: float = 0.0) -> Measured:
+    """All sessions in one process; so many a second, or as fast as it can."""
     before, records = read_cpu(cluster.database_part.pid), await _count_records(cluster)
-    command = (sys.executable, "-m", "bench.scaling_child", cluster.store, str(count), str(AT_ONCE), str(turns))
+    words = (cluster.store, count, AT_ONCE, turns, round(a_second, 2))
+    command = (sys.executable, "-m", "bench.scaling_child", *map(str, words))
     part = await start_part("one process", command, cwd=ROOT)
     try:
         seconds, cpu = json.loads((await part.wait_for("done ", seconds=_PATIENCE)).removeprefix("done "))
@@ -195,35 +200,50 @@ async def measure(sessions: int, turns: int, steers: int) -> list[Row]:
     """All of it."""
     rows: list[Row] = []
     async with run_base() as cluster:
-        say(f"One process: {sessions} sessions of {turns} tool turns ...")
-        single = await measure_single(cluster, sessions, turns)
-        say(f"  {single}")
-        rows += _describe("one process", single)
-        for workers in WORKERS:
-            say(f"{workers} workers ...")
-            measured = await measure_workers(cluster, workers, sessions, turns)
-            say(f"  {measured}")
-            name = f"{workers} worker{'s' if workers > 1 else ''}"
-            rows += [
-                Row(f"{name}: CPU a run without Temporal", "ms", measured.cpu, single.cpu, 1.5),
-                *_describe(name, measured),
-                Row(f"{name}: CPU a run of the program that starts it", "ms", measured.calling, None),
-                Row(f"{name}: CPU of Temporal a run", "ms", measured.temporal, None),
-            ]
-        say(f"Steering: {steers} messages ...")
-        times = await measure_steering(cluster, steers)
-        rows.append(Row("steer at any server, median", "ms", median(times), None, 100, absolute=True))
-        rows.append(Row("steer at any server, 95 of 100", "ms", quantiles(times, n=20)[-1], None))
+        if sessions:
+            rows += await measure_sessions(cluster, sessions, turns)
+        if steers:
+            say(f"Steering: {steers} messages ...")
+            times = await measure_steering(cluster, steers)
+            rows.append(Row("steer at any server, median", "ms", median(times), None, 100, absolute=True))
+            rows.append(Row("steer at any server, 95 of 100", "ms", quantiles(times, n=20)[-1], None))
     return rows
 
 
-def _describe(name: str, measured: Measured) -> list[Row]:
-    return [
-        Row(f"{name}: CPU a run", "ms", measured.own, None),
-        Row(f"{name}: CPU of PostgreSQL a run", "ms", measured.database, None),
-        Row(f"{name}: runs", "/s", measured.runs, None),
-        Row(f"{name}: records", "/s", measured.records, None),
-    ]
+async def measure_sessions(cluster: Cluster, sessions: int, turns: int) -> list[Row]:
+    """One process and workers; prints a table for docs/scale.md."""
+    rows: list[Row] = []
+    say(f"One process: {sessions} sessions of {turns} tool turns ...")
+    single = await measure_single(cluster, sessions, turns)
+    columns = {"one process": single}
+    for workers in WORKERS:
+        name = f"{workers} worker{'s' if workers > 1 else ''}"
+        say(f"{name} ...")
+        measured = await measure_workers(cluster, workers, sessions, turns)
+        say(f"One process, {measured.runs:.1f} runs a second ...")
+        paced = await measure_single(cluster, min(sessions, PACED), turns, measured.runs)
+        columns |= {f"one process, {measured.runs:.1f} runs a second": paced, name: measured}
+        rows += [
+            Row(f"{name}: CPU a run without Temporal", "ms", measured.cpu, single.cpu, 1.5),
+            Row(f"{name}: the same, one process at the same pace", "ms", measured.cpu, paced.cpu, 1.5),
+        ]
+    print("\n".join(_make_table(columns)), flush=True)
+    return rows
+
+
+def _make_table(columns: dict[str, Measured]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = {
+        "Steersman, ms": [f"{each.own:.1f}" for each in columns.values()],
+        "the program that starts the runs, ms": [f"{each.calling:.1f}" for each in columns.values()],
+        "PostgreSQL, ms": [f"{each.database:.1f}" for each in columns.values()],
+        "together, ms": [f"{each.cpu:.1f}" for each in columns.values()],
+        "Temporal, development server, ms": [f"{each.temporal:.1f}" for each in columns.values()],
+        "runs a second": [f"{each.runs:.1f}" for each in columns.values()],
+        "records a second": [f"{each.records:.0f}" for each in columns.values()],
+    }
+    rows = [["CPU a run", *columns], ["---"] * (1 + len(columns)), *([name, *cells] for name, cells in lines.items())]
+    return [f"| {' | '.join(cells)} |" for cells in rows]
 
 
 def main() -> None:

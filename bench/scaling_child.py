@@ -1,4 +1,7 @@
-"""Sessions in one process for `bench.scaling`: `python -m bench.scaling_child STORE SESSIONS AT_ONCE TURNS`."""
+"""Sessions in one process for `bench.scaling`: `python -m bench.scaling_child STORE SESSIONS AT_ONCE TURNS A_SECOND`.
+
+So many a second are begun; with 0 they are begun as fast as they end.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,17 @@ async def run(store: PostgresStore, id: str, turns: int) -> None:
         await asyncio.to_thread(session.close)
 
 
-async def run_all(where: str, count: int, at_once: int, turns: int) -> None:
+async def run_all(where: str, count: int, at_once: int, turns: int, a_second: float) -> None:
     """All of them, so many at once; prints the seconds and the CPU seconds."""
     store, left = PostgresStore(where), list(range(count))
+    began = perf_counter()
 
     async def take() -> None:
         while left:
-            await run(store, f"single-{left.pop()}", turns)
+            number = left.pop()
+            if a_second:
+                await asyncio.sleep(max(0.0, began + (count - number) / a_second - perf_counter()))
+            await run(store, f"single-{a_second}-{number}", turns)
 
     await asyncio.to_thread(store.list)
     began, cpu = perf_counter(), process_time()
@@ -42,4 +49,4 @@ async def run_all(where: str, count: int, at_once: int, turns: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run_all(sys.argv[1], *map(int, sys.argv[2:])))
+    asyncio.run(run_all(sys.argv[1], *map(int, sys.argv[2:5]), a_second=float(sys.argv[5])))

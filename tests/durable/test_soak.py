@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -13,7 +14,7 @@ import pytest
 from tests.durable.kit import Program, find_faults, new_queue, running
 from tests.durable.server import Server
 from tests.durable.stage import Ledger
-from tests.durable.test_killed import kill_at
+from tests.durable.test_killed import Takeover, kill_at
 from tests.session.database import Database
 from tests.session.stores.postgres.server import some_server
 
@@ -31,18 +32,26 @@ _AT_ONCE = 8
 async def test_a_worker_killed_at_every_record_is_replaced(postgres: Database, temporal: str, tmp_path: Path) -> None:
     """durable.md 3: before and after each of 110 records, with another worker standing by.
 
-    The median is judged, since the longest takeover says how busy the machine is; it is printed.
+    Every takeover is judged, unless others keep the machine busy: Temporal's timers, of which the shortest takes a
+    second, are late then. So our part of each, from the moment a worker is given the run, is judged apart.
     """
     points = [f"{number}:{how}" for number in range(110) for how in ("before", "after")]
-    gaps: dict[str, float] = {}
+    gaps: dict[str, Takeover] = {}
+    is_quiet = os.getloadavg()[1] < 2 * (os.cpu_count() or 1)
     for at in range(0, len(points), _BATCH):
         folder = tmp_path / str(at)
         folder.mkdir()
         gaps |= await kill_at(points[at : at + _BATCH], 15, postgres, temporal, folder, _HEARTBEAT)
-    median, longest = statistics.median(gaps.values()), max(gaps, key=lambda point: gaps[point])
-    print(f"{len(points)} points, takeover: median {median:.2f} s, longest {gaps[longest]:.2f} s ({longest})")
+    times = [takeover.seconds for takeover in gaps.values()]
+    ours = [takeover.until_record for takeover in gaps.values()]
+    print(
+        f"{len(points)} points, {len(times)} takeovers: "
+        f"median {statistics.median(times):.2f} s, longest {max(times):.2f} s"
+    )
+    print(f"of which ours: median {statistics.median(ours):.3f} s, longest {max(ours):.3f}; quiet: {is_quiet}")
     assert len(points) >= 200
-    assert median < _HEARTBEAT + 1.5
+    assert (max(times) if is_quiet else statistics.median(times)) < _HEARTBEAT + 1.5
+    assert statistics.median(ours) < 0.25
 
 
 class Load:

@@ -28,11 +28,11 @@ from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_erro
 from steersman.durable.errors import DurableError
 from steersman.durable.job import IDLE, WAKE, WORKFLOW, Job, Outcome
 from steersman.durable.questions import OpenQuestion, find_questions
-from steersman.session.opening import Where, create_empty
+from steersman.session.opening import Where
 from steersman.session.records import Payload
 from steersman.session.restore import find_last_answer
 from steersman.session.session import Session
-from steersman.session.session_queue import Queued, SessionQueue
+from steersman.session.session_queue import Queued, SessionQueue, create_with_prompt
 from steersman.session.settings import SettingChanges
 from steersman.session.stores.store import FollowedStore, SessionExists
 from steersman.types.messages import MessageLike
@@ -85,7 +85,9 @@ class Client:
         While a run goes on it takes the prompt as a follow-up: a session runs once.
         """
         await self._connect()  # before anything is written: most mistakes are made here
-        return await self._say(session_id, lambda queue: queue.follow_up(prompt, key=key), agent, create=True)
+        return await self._tell(
+            session_id, await asyncio.to_thread(self._create_or_queue, session_id, prompt, key, agent), agent
+        )
 
     async def steer(
         self,
@@ -195,15 +197,14 @@ class Client:
 
     # The store
 
-    def _create_and_queue(
-        self, session_id: str, agent: str | None, say: Callable[[SessionQueue], Queued]
+    def _create_or_queue(
+        self, session_id: str, prompt: MessageLike, key: str | None, agent: str | None
     ) -> tuple[Queued, bool]:
+        """Queue a prompt into a session, which is made if there is none; also whether a worker has heard of it."""
         try:
-            create_empty(self.store, session_id, agent_name=agent)
+            return create_with_prompt(self.store, session_id, prompt, key=key, agent_name=agent), False
         except SessionExists:
-            return self._queue(session_id, say)
-        with SessionQueue(self.store, session_id) as queue:
-            return say(queue), False
+            return self._queue(session_id, lambda queue: queue.follow_up(prompt, key=key))
 
     def _queue(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> tuple[Queued, bool]:
         """Queue something; also whether a worker has it, or the session open."""
@@ -226,7 +227,7 @@ class Client:
     def _read_outcome(self, session_id: str, outcome: Outcome | None) -> Outcome:
         """The outcome with the last answer; where Temporal knows none, what the session says."""
         if outcome is not None and outcome.end_reason != IDLE:
-            text = self._read_last_answer(session_id)
+            text = self._read_last_answer(session_id, outcome.last)
             if text is not None:
                 return replace(outcome, text=text)
         with Session.open(self.store, session_id, write=False) as session:
@@ -239,28 +240,23 @@ class Client:
                 return Outcome(session_id, str(end["end_reason"]), str(end.get("detail", "")), loop_id, text)
         return replace(outcome, text=text)
 
-    def _read_last_answer(self, session_id: str) -> str | None:
-        """The last answer, if it is among the last records; `None` if the whole is to be read."""
+    def _read_last_answer(self, session_id: str, last: int) -> str | None:
+        """The last answer, if it is among the last records up to this one; `None` if the whole is to be read."""
         handle = self.store.open(session_id, write=False)
         try:
-            return find_last_answer([line for _, line in handle.lines(max(0, handle.last_seq - _LAST_RECORDS))])
+            after = max(0, (last or handle.last_seq) - _LAST_RECORDS)
+            return find_last_answer([line for _, line in handle.lines(after)])
         finally:
             handle.close()
 
     # Temporal
 
-    async def _say(
-        self,
-        session_id: str,
-        say: Callable[[SessionQueue], Queued],
-        agent: str | None = None,
-        *,
-        create: bool = False,
-    ) -> Queued:
-        if create:
-            queued, is_heard = await asyncio.to_thread(self._create_and_queue, session_id, agent, say)
-        else:
-            queued, is_heard = await asyncio.to_thread(self._queue, session_id, say)
+    async def _say(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> Queued:
+        return await self._tell(session_id, await asyncio.to_thread(self._queue, session_id, say))
+
+    async def _tell(self, session_id: str, said: tuple[Queued, bool], agent: str | None = None) -> Queued:
+        """Tell a worker of what was queued, unless one has heard of it."""
+        queued, is_heard = said
         try:
             await self._wake_unless_heard(session_id, agent, is_heard=is_heard)
         except DurableError as error:

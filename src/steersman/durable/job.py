@@ -33,10 +33,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the last run of a session ended. `text` is its last answer, read from the session and not from Temporal."""
+    """How the last run of a session ended. `text` is its last answer, read from the session and not from Temporal.
+
+    `last` is the number of the last record of the run, 0 if it is not known.
+    """
 
     session_id: str
     end_reason: str
     detail: str = ""
     loop_id: str | None = None
     text: str = ""
+    last: int = 0

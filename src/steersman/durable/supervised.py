@@ -59,8 +59,12 @@ class SupervisedSession:
             self._left = set(self.session.recorder.index.waiting)
             if self._rests:
                 return Outcome(self.session.id, WAITING, loop_id=self.session.last_loop_id)
-            outcome = Outcome(self.session.id, result.end_reason, result.detail, self.session.last_loop_id)
             await self.session.save()
+            journal = self.session.recorder.journal
+            assert journal is not None
+            outcome = Outcome(
+                self.session.id, result.end_reason, result.detail, self.session.last_loop_id, last=journal.last_saved
+            )
             if self.session.taken is not None or result.end_reason not in _GOES_ON:
                 break
         return outcome

@@ -23,6 +23,7 @@ from steersman.durable.errors import DurableError
 from steersman.durable.run_session import SessionRunner
 from steersman.durable.workflow import SessionWorkflow
 from steersman.session.opening import Where
+from steersman.session.stores.store import ListeningStore
 
 _REST_AFTER = 60.0
 _STICKY = timedelta(seconds=1)
@@ -55,6 +56,7 @@ class Worker:
         self._max_sessions = max_sessions
         self._worker: TemporalWorker | None = None
         self._task: asyncio.Task[None] | None = None
+        self._stop_listening: Callable[[], None] | None = None
 
     async def run(self, started: Callable[[], object] | None = None) -> None:
         """Run sessions until it is cancelled; then what runs is cut, and other workers go on with it.
@@ -73,6 +75,9 @@ class Worker:
         # A store that cannot be used is told at once, and not with the first session.
         await asyncio.to_thread(self._runner.store.list)
         client = await connect(self._temporal, self._namespace)
+        if isinstance(self._runner.store, ListeningStore):
+            # Else each session that runs alone would connect anew.
+            self._stop_listening = self._runner.store.keep_listening()
         self._worker = TemporalWorker(
             client,
             task_queue=self._task_queue,
@@ -101,5 +106,8 @@ class Worker:
         if not task.done():
             await worker.shutdown()
         await asyncio.wait([task])
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
         if (error := task.exception()) is not None:
             raise DurableError(f"The worker ended: {error}") from error

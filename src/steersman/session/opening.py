@@ -44,13 +44,18 @@ def create_empty(store: Store, session_id: str, *, agent_name: str | None = None
     """Make a session for others to open, with the name of its agent; raises `SessionExists`."""
     handle = store.create(session_id)
     try:
-        now = time.time()
-        records = [Record(new_id("record"), None, 1, HEADER, now, make_header(session_id, now))]
-        if agent_name is not None:
-            records.append(Record(new_id("record"), None, 2, SERVED, now, {"agent": agent_name}))
-        handle.append(records)
+        handle.append(make_first_records(session_id, agent_name))
     finally:
         handle.close()
+
+
+def make_first_records(session_id: str, agent_name: str | None) -> list[Record]:
+    """The records of a session that is made for others to open."""
+    now = time.time()
+    records = [Record(new_id("record"), None, 1, HEADER, now, make_header(session_id, now))]
+    if agent_name is not None:
+        records.append(Record(new_id("record"), None, 2, SERVED, now, {"agent": agent_name}))
+    return records
 
 
 def take_over_handle(store: Store, session_id: str | None) -> Handle:

@@ -9,17 +9,17 @@ none, the next one that opens the session does. Everything is heard once and in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, Self, Unpack
 
 import msgspec
 
 from steersman.provider.models.registry import find_known_keys
-from steersman.session.opening import Where, open_store
+from steersman.session.opening import Where, create_empty, make_first_records, open_store
 from steersman.session.orders import Order, OrderKind, UnreadableOrder, read_order
 from steersman.session.records import redact_values, to_json_value
 from steersman.session.settings import Configure, SettingChanges
-from steersman.session.stores.store import SharedStore
+from steersman.session.stores.store import QueuedStore, SharedStore
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import MessageLike, require_content, to_message
@@ -119,14 +119,33 @@ class SessionQueue:
         self.close()
 
     def _send(self, kind: OrderKind, key: str | None, id: str | None, **fields: object) -> Queued:
-        texts = {name: value for name, value in fields.items() if name in ("approval_id", "reason", "by")}
-        for name, value in (("key", "" if key is None else key), *texts.items()):
-            if not is_instance(value, str):
-                raise TypeError(f"{name} is a string, got {value!r}.")
-        id = new_id("queued") if id is None else id
-        order = to_json_value(msgspec.convert({"kind": kind, "id": id, "key": key}, Order))
-        order.update({name: to_json_value(value) for name, value in fields.items() if value is not None})
-        secrets = find_known_keys()
-        data = msgspec.json.encode(redact_values(order, secrets) if secrets else order)
-        # An order without a key gets one of its own, so that a store may try again after a lost connection.
-        return Queued(*self._queue.add(f"id:{id}" if key is None else f"key:{key}", data))
+        return Queued(*self._queue.add(*_encode_order(kind, key, id, fields)))
+
+
+def create_with_prompt(
+    store: SharedStore, session_id: str, prompt: MessageLike, *, key: str | None = None, agent_name: str | None = None
+) -> Queued:
+    """Make a session for others to open, with the name of its agent and a first message; raises `SessionExists`."""
+    message = require_content(to_message(prompt))
+    if isinstance(store, QueuedStore):
+        order = _encode_order("follow_up", key, None, {"message": message})
+        store.create_queued(session_id, make_first_records(session_id, agent_name), *order)
+        return Queued(1, is_new=True)
+    create_empty(store, session_id, agent_name=agent_name)
+    with SessionQueue(store, session_id) as queue:
+        return queue.follow_up(message, key=key)
+
+
+def _encode_order(kind: OrderKind, key: str | None, id: str | None, fields: Mapping[str, object]) -> tuple[str, bytes]:
+    """The key of an order and its data, without secrets."""
+    texts = {name: value for name, value in fields.items() if name in ("approval_id", "reason", "by")}
+    for name, value in (("key", "" if key is None else key), *texts.items()):
+        if not is_instance(value, str):
+            raise TypeError(f"{name} is a string, got {value!r}.")
+    id = new_id("queued") if id is None else id
+    order = to_json_value(msgspec.convert({"kind": kind, "id": id, "key": key}, Order))
+    order.update({name: to_json_value(value) for name, value in fields.items() if value is not None})
+    secrets = find_known_keys()
+    data = msgspec.json.encode(redact_values(order, secrets) if secrets else order)
+    # An order without a key gets one of its own, so that a store may try again after a lost connection.
+    return f"id:{id}" if key is None else f"key:{key}", data

@@ -198,6 +198,24 @@ class SharedStore(Store, Protocol):
         ...
 
 
+@runtime_checkable
+class QueuedStore(SharedStore, Protocol):
+    """A store that makes a session and queues into it in one step."""
+
+    def create_queued(self, session_id: str, records: Sequence[Record], key: str, data: bytes, /) -> None:
+        """Make a session for others to open, with these records, and queue data as number 1; raises `SessionExists`."""
+        ...
+
+
+@runtime_checkable
+class ListeningStore(SharedStore, Protocol):
+    """A store that can listen for what is queued before a session is open: for programs that open one after another."""
+
+    def keep_listening(self) -> Callable[[], None]:
+        """Listen from now on; returns a function that ends this."""
+        ...
+
+
 class Following(Protocol):
     """What one process hears of a session that another one writes."""
 

@@ -12,6 +12,7 @@ import threading
 import traceback
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -21,12 +22,14 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.session.database import Database, Way
 
 from steersman.session.records import Record
-from steersman.session.stores.postgres.connection import ServerAddress
+from steersman.session.stores.postgres.connection import ServerAddress, hash_to_int64
 from steersman.session.stores.postgres.idle import MOST_IDLE
 from steersman.session.stores.postgres.store import PostgresStore
+from steersman.session.stores.postgres.tables import TABLES
 from steersman.session.stores.store import (
     Problem,
     SessionBusy,
+    SessionExists,
     SessionNotFound,
     SessionTaken,
     Store,
@@ -350,6 +353,40 @@ def test_a_long_session_is_read_without_holding_it_all(postgres: Database) -> No
     writer.close()
     assert seqs == [*range(1, 1001)]
     assert peak < 6_000_000
+
+
+def test_a_session_and_what_it_hears_first_are_made_in_one_step(postgres: Database) -> None:
+    """durable.md U2: one that is there already stays as it is; a writer after it has a higher epoch."""
+    store = postgres.store()
+    store.create_queued("s", _samples(1, 2), "id:1", b"hear")
+    for again in (store.create_queued, PostgresStore(postgres.dsn).create_queued):
+        with pytest.raises(SessionExists, match="There is a session 's' in"):
+            again("s", _samples(1, 1), "id:2", b"other")
+    writer = store.open("s")
+    assert (list(read_records(writer)), writer.problems, writer.epoch) == (_samples(1, 2), [], 2)
+    assert writer.read_queue() == [(1, b"hear")]
+    writer.append(_samples(3, 3))
+    writer.close()
+    queue = store.open_queue("s")
+    assert (queue.add("id:1", b"hear"), queue.add("id:3", b"more")) == ((1, False), (2, True))
+    queue.close()
+
+
+def test_tables_that_another_program_has_just_made_are_left_alone(postgres: Database) -> None:
+    """A change of tables waits for all who use them, and two that wait for each other end in a deadlock."""
+    with psycopg.connect(postgres.dsn) as other, ThreadPoolExecutor(1) as pool:
+        other.execute("SELECT pg_advisory_lock(%s)", (hash_to_int64("steersman tables"),))
+        other.commit()
+        creating = pool.submit(postgres.store().create, "s")
+        wanted = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while postgres.ask(wanted) == [(0,)]:
+            assert not creating.done()
+        for table in TABLES:
+            other.execute(table)
+        other.commit()
+        other.execute("SELECT count(*) FROM steersman_sessions")  # which holds the table until the end
+        other.execute("SELECT pg_advisory_unlock_all()")
+        creating.result(timeout=20).close()
 
 
 def test_damage_is_told_and_what_follows_is_kept(postgres: Database) -> None:

@@ -21,7 +21,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
 from steersman.session.stores.postgres.idle import IdleConnections, disown_idle_connections
-from steersman.session.stores.postgres.tables import CONFIGURE, HOLDERS, LOCK_TIMEOUT, TABLES, TERMINATE_HOLDER
+from steersman.session.stores.postgres.tables import (
+    CONFIGURE,
+    FIND_TABLES,
+    HOLDERS,
+    LOCK_AND_OWN,
+    LOCK_TIMEOUT,
+    TABLES,
+    TERMINATE_HOLDER,
+)
 from steersman.session.stores.store import StoreFailed
 
 if TYPE_CHECKING:
@@ -73,9 +81,11 @@ class Connection(psycopg.Connection[Row]):
         """Create the tables if they are missing; an advisory lock lets only one of several processes do it."""
         with self.transaction():
             self.execute("SELECT pg_advisory_xact_lock(%s)", (hash_to_int64("steersman tables"),))
-            for table in TABLES:
-                self.execute(table)
-            (self.tables,) = self.execute("SELECT to_regclass('steersman_records')::oid::bigint").fetchone() or (None,)
+            (self.tables, has_queue) = self.execute(FIND_TABLES).fetchone() or (None, False)
+            if not has_queue:  # else another one has just made them, and what changes tables waits for all who use them
+                for table in TABLES:
+                    self.execute(table)
+                (self.tables, _) = self.execute(FIND_TABLES).fetchone() or (None, False)
         self.has_queue = True
 
     def lock_session(self, number: int, former: str | None = None) -> bool:
@@ -90,6 +100,12 @@ class Connection(psycopg.Connection[Row]):
             )
             return self._wait_for_lock(number)
         return False
+
+    def lock_and_own(self, number: int, session_id: str) -> tuple[bool, int | None, int, int]:
+        """Take the lock if it is free, and if so the next epoch: whether, the number of the session, last, epoch."""
+        values = {"key": self._make_lock_key(number), "id": session_id, "tables": str(self.tables)}
+        had, number_found, last, epoch, _ = self.execute(LOCK_AND_OWN, values).fetchone() or (False, None, 0, 0, None)
+        return had, number_found, last, epoch
 
     def make_place(self, number: int) -> str:
         """What a notification about a session says; another schema of the same database has other tables."""

@@ -61,7 +61,8 @@ class PostgresHandle:
 
     def __init__(self, link: ReconnectingConnection, session_id: str, number: int, *, epoch: int = 0) -> None:
         self.session_id = session_id
-        self.problems: list[Problem] = []
+        self._problems: list[Problem] = []
+        self._is_checked = False  # whether the missing records are known
         self._link = link
         self._number = number
         self._last = 0
@@ -71,6 +72,13 @@ class PostgresHandle:
         self._watches: list[Callable[[], None]] = []
         self._followers: Followers | None = None
         self.epoch = epoch  # 0 until it is the owner
+
+    @property
+    def problems(self) -> Sequence[Problem]:
+        """What was found damaged; before all records were read, what is missing is looked for."""
+        if not self._is_checked and not self._link.closed:
+            self._find_gaps()
+        return self._problems
 
     @property
     def writable(self) -> bool:
@@ -95,13 +103,29 @@ class PostgresHandle:
         self._token = connection.token
         self._place = connection.make_place(self._number)
 
+    def lock_and_own(self, connection: Connection) -> None:
+        """Take the lock and become the owner, in one statement if the lock is free."""
+        had, number, last, epoch = connection.lock_and_own(self._number, self.session_id)
+        if not had:
+            self.lock(connection)
+            # Between the query and the lock, another writer may have added records or deleted the session.
+            self.own(connection)
+            return
+        self._token, self._place = connection.token, connection.make_place(self._number)
+        self._become_owner(number, last, epoch)
+
     def own(self, connection: Connection) -> None:
         """Become the owner: no statement of an earlier one is accepted any more."""
         values = (self.session_id, str(connection.tables))
-        found = connection.execute(OWN, values).fetchone() or self._raise_not_found()
-        if found[0] != self._number:
+        number, last, epoch, _ = connection.execute(OWN, values).fetchone() or self._raise_not_found()
+        self._become_owner(number, last, epoch)
+
+    def _become_owner(self, number: int | None, last: int, epoch: int) -> None:
+        if number is None:
+            self._raise_not_found()
+        if number != self._number:
             raise SessionBusy(f"The session {self.session_id!r} was just deleted and created again elsewhere.")
-        _, self._last, self.epoch, _ = found
+        self._last, self.epoch = last, epoch
 
     def take_over(self, connection: Connection) -> None:
         """Become the owner although another one has the lock."""
@@ -153,10 +177,11 @@ class PostgresHandle:
         """Set the number of the last record."""
         self._last = last
 
-    def find_gaps(self) -> None:
+    def _find_gaps(self) -> None:
         """Find the missing records. If the table is too damaged for that, they are reported when they are read."""
         from steersman.session.stores.postgres.connection import DataCorrupted
 
+        self._is_checked = True
         if self._last == 0:
             return
         wanted = {"number": self._number, "last": self._last}
@@ -196,6 +221,7 @@ class PostgresHandle:
             if not page and expected <= last:
                 self._report_lost(expected, last)
             if not page or expected > last:
+                self._is_checked = self._is_checked or after == 0
                 return
 
     def set_title(self, title: str, /) -> None:
@@ -333,7 +359,7 @@ class PostgresHandle:
         if any(start <= first and last <= end for start, end in self._lost):
             return
         self._lost.append((first, last))
-        self.problems.append(Problem(describe_range(first, last), "Damaged, and left out."))
+        self._problems.append(Problem(describe_range(first, last), "Damaged, and left out."))
 
 
 class _UnexpectedLastSeq(Exception):

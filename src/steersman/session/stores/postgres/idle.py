@@ -49,8 +49,8 @@ class IdleConnections:
 
     def keep(self, connection: Connection) -> None:
         """Keep a connection that holds no lock and is in no transaction; if there are enough, close the oldest."""
-        # One that was made before the tables were would not find them; one that only looked is not worth keeping.
-        if not (connection.has_queue and connection.takes_writes and _is_quiet(connection)):
+        # One that was made before the tables were would not find them.
+        if not (connection.has_queue and _is_quiet(connection)):
             connection.close()
             return
         _kept.append((time.monotonic(), self._number, connection))

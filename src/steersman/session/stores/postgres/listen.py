@@ -40,6 +40,7 @@ STAY_SECONDS = 25.0
 # The most notifications that wait to be sent: a server that does not answer costs so many, and then the oldest.
 _MOST_WAITING = 1_000
 JOIN, STAY = "join", "stay"
+_NO_PLACE = "none"
 
 _log = logging.getLogger("steersman")
 
@@ -289,6 +290,11 @@ def watch_session(address: ServerAddress, place: Place, wake: Callable[[], None]
 def watch_payload(address: ServerAddress, payload: str, call: Callable[[str | None], None]) -> Callable[[], None]:
     """Call a function in a thread for each notification with this payload, and with `None` after a lost connection."""
     return _registry.watch(address, _Watch(CHANNEL, payload, call))
+
+
+def listen_always(address: ServerAddress) -> Callable[[], None]:
+    """Listen also while no session is watched; returns a function that ends this."""
+    return _registry.watch(address, _Watch(CHANNEL, _NO_PLACE, lambda _: None))
 
 
 def follow_channel(

@@ -6,9 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from steersman.session.records import Record, encode
 from steersman.session.stores.postgres.handle import PostgresHandle
-from steersman.session.stores.postgres.tables import CREATE, FIND, LIST, LOCK_SESSIONS
-from steersman.session.stores.store import SessionExists, SessionNotFound, Summary, check_session_id
+from steersman.session.stores.postgres.tables import (
+    CREATE,
+    CREATE_QUEUED,
+    FIND,
+    LIST,
+    LOCK_SESSIONS,
+    NEXT_NUMBER,
+    compute_checksum,
+    compute_queue_checksum,
+)
+from steersman.session.stores.store import SessionExists, SessionNotFound, Summary, check_sequence, check_session_id
 from steersman.types.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -66,6 +76,37 @@ class PostgresStore:
 
         return self._open_handle(link, f"The session {session_id!r} could not be made in {self._address.name!r}", work)
 
+    def create_queued(self, session_id: str, records: Sequence[Record], key: str, data: bytes, /) -> None:
+        """A new session for others to open, with its first records, and with something in its queue as number 1."""
+        check_session_id(session_id)
+        check_sequence(session_id, 0, records)
+        link, name = self._link(self._address, write=True), key.encode()
+
+        def work(connection: Connection) -> None:
+            if not connection.has_queue:
+                connection.make_tables()
+            (number,) = connection.execute(NEXT_NUMBER).fetchone() or (0,)
+            lines = [encode(record) for record in records]
+            values = {
+                "number": number,
+                "id": session_id,
+                "now": time.time(),
+                "last": len(records),
+                "seqs": [record.seq for record in records],
+                "checksums": [compute_checksum(number, seq, line) for seq, line in enumerate(lines, 1)],
+                "lines": lines,
+                "key": name,
+                "checksum": compute_queue_checksum(number, name, data),
+                "data": data,
+            }
+            if connection.execute(CREATE_QUEUED, values).rowcount == 0:
+                raise SessionExists(f"There is a session {session_id!r} in {self._address.name!r} already; open it.")
+
+        try:
+            link.run(f"The session {session_id!r} could not be made in {self._address.name!r}", work)
+        finally:
+            link.close()
+
     def open(self, session_id: str, /, *, write: bool = True) -> PostgresHandle:
         """Open an existing session."""
         check_session_id(session_id)
@@ -75,9 +116,7 @@ class PostgresStore:
             number, last = self._find(connection, session_id, write=write)
             handle = PostgresHandle(link, session_id, number)
             if write:
-                handle.lock(connection)
-                # Between the query and the lock, another writer may have added records or deleted the session.
-                handle.own(connection)
+                handle.lock_and_own(connection)
             else:
                 handle.set_last_seq(last)
             return handle
@@ -121,6 +160,12 @@ class PostgresStore:
 
         place = self._look(session_id, "followed", lambda connection, number: connection.make_place(number), write=True)
         return PostgresFollowing(self._address, place, hear)
+
+    def keep_listening(self) -> Callable[[], None]:
+        """Keep listening, also while no session is open; returns a function that ends this."""
+        from steersman.session.stores.postgres.listen import listen_always  # it needs the driver
+
+        return listen_always(self._address)
 
     def has_writer(self, session_id: str, /) -> bool:
         """Whether a connection holds the lock of the session."""
@@ -177,9 +222,7 @@ class PostgresStore:
         self, link: ReconnectingConnection, what: str, work: Callable[[Connection], PostgresHandle]
     ) -> PostgresHandle:
         try:
-            handle = link.run(what, work)
-            handle.find_gaps()
-            return handle
+            return link.run(what, work)
         except BaseException:
             link.close(has_locks=True)
             raise

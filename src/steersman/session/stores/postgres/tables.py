@@ -23,6 +23,11 @@ CONFIGURE: Final[LiteralString] = """
            set_config('tcp_keepalives_interval', '10', false),
            set_config('tcp_keepalives_count', '3', false)
 """
+# With a table that is always there: a statement that locks none does not see what was made since its transaction began.
+FIND_TABLES: Final[LiteralString] = """
+    SELECT to_regclass('steersman_records')::oid::bigint, to_regclass('steersman_queue') IS NOT NULL
+    FROM pg_namespace WHERE nspname = 'pg_catalog'
+"""
 LOCK_TIMEOUT: Final[LiteralString] = (
     "SELECT set_config('lock_timeout', %s, true), set_config('statement_timeout', '0', true)"
 )
@@ -78,6 +83,22 @@ CREATE: Final[LiteralString] = """
     INSERT INTO steersman_sessions (id, created, updated, title, last, epoch) VALUES (%s, %s, %s, '', 0, 1)
     ON CONFLICT (id) DO NOTHING RETURNING number, to_regclass('steersman_records')::oid::bigint
 """
+# A session that others are to open, with its first records and what it is to hear first: no one can know it before the
+# commit, so it needs no lock. Checksums have its number, which is taken first.
+NEXT_NUMBER: Final[LiteralString] = "SELECT nextval(pg_get_serial_sequence('steersman_sessions', 'number'))"
+CREATE_QUEUED: Final[LiteralString] = """
+    WITH made AS (
+        INSERT INTO steersman_sessions (number, id, created, updated, title, last, epoch, queued)
+        OVERRIDING SYSTEM VALUE VALUES (%(number)s, %(id)s, %(now)s, %(now)s, '', %(last)s, 1, 1)
+        ON CONFLICT (id) DO NOTHING RETURNING number
+    ), recorded AS (
+        INSERT INTO steersman_records (session, seq, checksum, data)
+        SELECT made.number, added.seq, added.checksum, added.data FROM made,
+               unnest(%(seqs)s::bigint[], %(checksums)s::bigint[], %(lines)b::bytea[]) AS added (seq, checksum, data)
+    )
+    INSERT INTO steersman_queue (session, number, key, checksum, data)
+    SELECT number, 1, %(key)b, %(checksum)s, %(data)b FROM made
+"""
 LOCK_SESSIONS: Final[LiteralString] = "LOCK TABLE steersman_sessions IN SHARE ROW EXCLUSIVE MODE"
 # The table of the records may have been made anew since the connection was opened.
 FIND: Final[LiteralString] = """
@@ -90,6 +111,20 @@ OWN: Final[LiteralString] = """
         UPDATE steersman_sessions SET epoch = epoch + 1 WHERE id = %s RETURNING number, last, epoch
     )
     SELECT number, last, epoch, pg_notify('steersman_watch_' || %s || '_' || number, epoch::text) FROM owned
+"""
+# The lock if it is free, and with it the owner: what an earlier one has committed before it let go of it is seen, since
+# an UPDATE takes the last version of a row.
+LOCK_AND_OWN: Final[LiteralString] = """
+    WITH locked AS MATERIALIZED (
+        SELECT pg_try_advisory_lock(%(key)s) AS had
+    ), owned AS (
+        UPDATE steersman_sessions SET epoch = epoch + 1 FROM locked
+        WHERE locked.had AND id = %(id)s RETURNING number, last, epoch
+    )
+    SELECT locked.had, owned.number, owned.last, owned.epoch,
+           CASE WHEN locked.had AND owned.number IS NOT NULL
+                THEN pg_notify('steersman_watch_' || %(tables)s || '_' || owned.number, owned.epoch::text) END
+    FROM locked LEFT JOIN owned ON true
 """
 # After a takeover: whether this is still the owner, the last record, and a notice to the former owner.
 TAKEN: Final[LiteralString] = "SELECT epoch, last, pg_notify(%s, %s) FROM steersman_sessions WHERE number = %s"
