@@ -372,6 +372,23 @@ def test_a_session_and_what_it_hears_first_are_made_in_one_step(postgres: Databa
     queue.close()
 
 
+def test_one_connection_listens_for_sessions_that_come_one_after_another(postgres: Database) -> None:
+    """durable.md U2: a worker that runs one session at a time does not connect anew for each."""
+    store = postgres.store()
+    stop, pids = store.keep_listening(), list[object]()
+    for id in ("a", "b"):
+        handle, woken = store.create(id), threading.Event()
+        end = handle.watch_queue(woken.set)
+        queue = store.open_queue(id)
+        queue.add("id:1", b"hear")
+        assert woken.wait(20)
+        pids.append(postgres.ask("SELECT pid FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"))
+        for each in (end, queue.close, handle.close):
+            each()
+    stop()
+    assert pids[0] == pids[1] != []
+
+
 def test_tables_that_another_program_has_just_made_are_left_alone(postgres: Database) -> None:
     """A change of tables waits for all who use them, and two that wait for each other end in a deadlock."""
     with psycopg.connect(postgres.dsn) as other, ThreadPoolExecutor(1) as pool:
