@@ -154,7 +154,9 @@ async def test_what_cannot_be_run_is_told_and_nothing_is_lost(postgres: Database
     durable = Client(postgres.store(), temporal, task_queue=queue)
     async with Worker(make_agents(_ignore), postgres.store(), temporal, task_queue=queue):
         await durable.start("unknown", "Hi.", agent="nope")
-        with pytest.raises(DurableError, match=r"No agent named 'nope' in this worker\. Agents here: holder, payer\."):
+        with pytest.raises(
+            DurableError, match=r"No agent named 'nope' in this worker\. Agents here: holder, payer, keeper\."
+        ):
             await durable.wait("unknown", timeout=60)
         await durable.start("unknown", "And hi.", agent="holder")
         assert (await durable.wait("unknown", timeout=30)).end_reason == "done"
