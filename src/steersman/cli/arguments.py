@@ -347,6 +347,9 @@ class _Parser(argparse.ArgumentParser):
 
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += suggest_nearest(match[1], [word.strip(" '") for word in match[2].split(",")])
+        elif match := re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message, re.DOTALL):
+            known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            message += suggest_nearest(match[1], known)
         super().error(describe_error(UserError(message)))
 
 
