@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import subprocess
 import sys
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.context import get_current
@@ -24,8 +25,8 @@ from steersman.provider.streaming.normalize import NormalizedStreamFn
 from steersman.session import MemoryStore
 from steersman.team import run_branches
 from steersman.telemetry import end_open_spans, instrument, uninstrument
-from steersman.telemetry.request_trace import trace_requests
-from steersman.testing import EventCollector, ScriptedModel, answer, call, error
+from steersman.telemetry.request_trace import AskedModel, trace_requests
+from steersman.testing import EventCollector, ScriptedModel, answer, call, cut, error
 from steersman.types.model import Model, Request, StreamOptions
 
 
@@ -96,6 +97,49 @@ async def test_a_measurement_has_no_exemplar_of_another_span(collected: Collecte
     ]
     assert len(points) >= 4
     assert [point.exemplars for point in points] == [[] for _ in points]
+
+
+async def test_what_is_told_of_one_request_is_not_told_of_the_next(collected: Collected) -> None:
+    """Names and attributes are made once for a model: another model, other options and a failure have their own."""
+
+    @tool
+    async def divide(a: int, b: int) -> float:
+        """Divide."""
+        return a / b
+
+    calls = [answer(call("divide", a=1, b=number)) for number in (0, 1)]
+    first = ScriptedModel(*calls, cut("half", after=1), "never asked", id="first")
+    second = ScriptedModel("Done.", id="second")
+    agent = Agent(first.model, tools=[divide], retry=None, fallbacks=[second.model])
+    collected.record(agent)
+    await agent.run("Go.")
+    chats = collected.find("chat")
+    assert [span.name for span in chats] == ["chat first", "chat first", "chat first", "chat second"]
+    assert [attributes(span)["gen_ai.request.model"] for span in chats] == ["first", "first", "first", "second"]
+    assert [attributes(span).get("error.type") for span in chats] == [None, None, "incomplete", None]
+    assert all("gen_ai.response.time_to_first_chunk" in attributes(span) for span in chats)
+    tools = collected.find("execute_tool")
+    assert [attributes(span).get("error.type") for span in tools] == ["tool_error", None]
+    found = collected.reader.get_metrics_data()
+    assert found is not None
+    counted = {
+        (point.attributes["gen_ai.tool.name"], point.attributes.get("error.type")): point.count
+        for resource in found.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for point in cast(Any, metric.data).data_points
+        if "gen_ai.tool.name" in point.attributes
+    }
+    assert counted == {("divide", "tool_error"): 1, ("divide", None): 1}
+
+
+def test_a_request_with_other_options_has_attributes_of_its_own() -> None:
+    model, usual = ScriptedModel("x").model, StreamOptions(temperature=0.1)
+    asked = AskedModel(model, usual)
+    assert asked.fits(model, StreamOptions(temperature=0.1, api_key="another"))
+    others: list[Any] = [{"temperature": 0.2}, {"max_tokens": 5}, {"top_p": 0.5}, {"seed": 1}, {"output_schema": {}}]
+    assert not any(asked.fits(model, dataclasses.replace(usual, **other)) for other in others)
+    assert not asked.fits(ScriptedModel("x").model, usual)
 
 
 def test_events_in_normal_form_are_not_put_into_it_again() -> None:

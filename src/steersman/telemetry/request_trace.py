@@ -24,6 +24,7 @@ from steersman.telemetry import names
 from steersman.telemetry.content import write_instructions, write_messages
 from steersman.telemetry.recording import Attributes, describe_usage
 from steersman.telemetry.run_trace import RunTrace, get_current_trace
+from steersman.types.errors import ErrorKind
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Done, Failed
 from steersman.types.usage import Usage
@@ -32,6 +33,9 @@ _LAST = frozenset((Done, Failed))
 
 CANCELLED = "cancelled"
 """The `error.type` of a request whose answer was not awaited to its end."""
+
+
+INCOMPLETE: ErrorKind = "incomplete"
 
 
 def trace_requests(stream_fn: StreamFn) -> StreamFn:
@@ -89,6 +93,7 @@ async def _trace_events(trace: RunTrace, call: ModelCall) -> AsyncGenerator[Any,
             elif type(event) is dict:  # a caller's own function may give dicts in place of events
                 asked.finish_with_dict(cast(dict[str, Any], event))
             yield event
+        asked.end(INCOMPLETE)
     except Exception as error:
         asked.fail(error)
         raise
@@ -164,10 +169,10 @@ class RequestTrace:
             self._mark_failed(self._span, info.kind, info.message)
             self._close()
 
-    def end(self) -> None:
-        """End the span if it is open: the answer was not awaited."""
+    def end(self, kind: str = CANCELLED) -> None:
+        """End the span if it is open: the answer was not awaited, or its stream ended before its last event."""
         if self._span is not None:
-            self._mark_failed(self._span, CANCELLED, "")
+            self._mark_failed(self._span, kind, "")
             self._close()
 
     def _mark_failed(self, span: Span, kind: str, text: str) -> None:
