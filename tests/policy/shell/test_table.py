@@ -231,6 +231,24 @@ def test_programs_known_from_their_manual_take_plain_words_only(word: str) -> No
     assert [key for key in got_through if word != "--" or not read_entry(key).after] == []
 
 
+@each_row(
+    "command",
+    [
+        "git rm --pathspec-from-file=x", "git rm --pathspec-from-file x", "git restore --pathspec-from-file=-",
+        "git checkout --pathspec-from-file=x", "git add --pathspec-from-file=x", "git reset --pathspec-from-file=x",
+        "git commit -m x --pathspec-from-file=x", "git rm -r x", "git rm -r .", "git stash -a", "git stash push --all",
+        "git merge -Xsubtree=.venv/bin x", "git pull --strategy-option=subtree=x", "git cherry-pick -X subtree=.venv x",
+        "git revert -X subtree=env x",
+    ],
+)  # fmt: skip
+def test_no_option_of_a_writer_brings_names_that_the_command_does_not_show(command: str) -> None:
+    assert explain_unsafe_arguments([Word(word) for word in command.split()]) is not None
+
+
+def test_a_merge_may_prefer_one_side() -> None:
+    assert explain_unsafe_arguments([Word("git"), *map(Word, ("merge", "-X", "theirs", "-Xours", "x"))]) is None
+
+
 def read_words(key: str, word: str) -> list[Word]:
     return [*map(Word, key.split()), Word(word, word.find("*"))]
 
@@ -253,7 +271,8 @@ def test_the_tables_are_read_when_a_rule_needs_them() -> None:
     ("command", "harmless"),
     [
         ("cp git tools/bin/git", False), ("cp git tools/bin", False), ("mv x/tools .", False),
-        ("mv x/bin tools", False), ("touch ./tools//bin/ls", False), ("mkdir -p tools/bin/x", False),
+        ("mv x/bin tools", False), ("mv x/tools . -v", False), ("mv -v -- x/tools .", False),
+        ("touch ./tools//bin/ls", False), ("mkdir -p tools/bin/x", False),
         ("git checkout x -- tools", False),
         ("rm tools/bin/ls", False), ("mv tools x", False),
         ("cp a b", True), ("cp a tools.txt", True), ("mkdir bin", True), ("git add .", True), ("ls tools/bin", True),

@@ -93,8 +93,8 @@ def explain_program_folders(words: Sequence[Word], folders: Sequence[str]) -> st
     entry = find_entry([word.text for word in words]) if folders else None
     if entry is None or entry.operands != "write":
         return None
-    places = [word.text for word in words[len(entry.key.split()) :]]
-    into = [posixpath.join(places[-1], posixpath.basename(place.rstrip("/"))) for place in places]
+    places = [word.text for word in words[len(entry.key.split()) :] if not word.text.startswith("-")]
+    into = [posixpath.join(places[-1], posixpath.basename(place.rstrip("/"))) for place in places[:-1]]
     for place in (*places, *into):
         path = posixpath.normpath(place)
         if any(folder in (".", path) or _is_below(path, folder) or _is_below(folder, path) for folder in folders):

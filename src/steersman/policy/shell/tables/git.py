@@ -124,10 +124,10 @@ git fetch | operands=write check=remote
   ! --submodule-prefix= --server-option= --upload-pack= --multiple --stdin --filter= --prefetch --negotiate-only
   ! --set-upstream --update-shallow
 git pull | operands=write check=remote
-  -46aptqvkn -r -j: -X: --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
+  -46aptqvkn -r -j: -X:n --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
   --quiet --tags --no-tags --verbose --rebase --no-rebase --ff --no-ff --ff-only --commit --no-commit --stat
   --no-stat --summary --no-summary --squash --no-squash --log? --no-log --autostash --no-autostash --no-edit
-  --signoff --no-signoff --no-gpg-sign --no-verify-signatures --strategy-option= --no-recurse-submodules
+  --signoff --no-signoff --no-gpg-sign --no-verify-signatures --strategy-option=n --no-recurse-submodules
   --cleanup= --keep --compact-summary
   ! -e -f -o: -s: -S? --edit --force --gpg-sign? --strategy= --upload-pack= --verify-signatures --no-verify --verify
   ! --allow-unrelated-histories --recurse-submodules? --refmap= --server-option= --set-upstream --unshallow
@@ -141,29 +141,31 @@ git push | operands=write check=push
   ! --prune --push-option= --receive-pack= --recurse-submodules= --repo= --signed?
 git add, git stage | operands=write
   -ANnuv --all --no-all --chmod= --dry-run --ignore-errors --ignore-missing --ignore-removal --no-ignore-removal
-  --intent-to-add --no-warn-embedded-repo --pathspec-file-nul --pathspec-from-file= --refresh --renormalize --update
-  --verbose --sparse
+  --intent-to-add --no-warn-embedded-repo --refresh --renormalize --update --verbose --sparse
+  ! --pathspec-from-file= --pathspec-file-nul
   ! -e -f -i -p --edit --force --interactive --patch -U: --unified= --inter-hunk-context= --auto-advance
 git commit | operands=write check=commit
   -aiopqsvz -m:: -F:i -C: -t:i -u? --all --allow-empty --allow-empty-message --amend --author= --branch --cleanup=
   --date= --dry-run --file=i --fixup= --include --long --message== --no-edit --no-gpg-sign --no-post-rewrite
-  --no-signoff --no-status --null --only --pathspec-file-nul --pathspec-from-file= --porcelain --quiet
+  --no-signoff --no-status --null --only --porcelain --quiet
   --reset-author --reuse-message= --short --signoff --squash= --status --template=i --untracked-files? --verbose
   --verify
   ! -S? -c: -e -n -p --edit --gpg-sign? --interactive --no-verify --patch --reedit-message= --trailer=
-  ! -U: --unified= --inter-hunk-context=
+  ! -U: --unified= --inter-hunk-context= --pathspec-from-file= --pathspec-file-nul
 git checkout, git switch, git restore | operands=write
   -dlmqtSW -b: -c: -s: --conflict= --create= --detach --guess --no-guess --ignore-skip-worktree-bits --merge --track?
   --no-track --no-overlay --overlay --no-progress --progress --no-recurse-submodules --ours --theirs --quiet
-  --source= --staged --worktree --ignore-unmerged --pathspec-file-nul --pathspec-from-file= --no-overwrite-ignore
+  --source= --staged --worktree --ignore-unmerged --no-overwrite-ignore
+  ! --pathspec-from-file= --pathspec-file-nul
   ! -f -p -B: -C: --force --patch --force-create= --discard-changes --orphan= --ignore-other-worktrees
   ! --recurse-submodules --overwrite-ignore --unified= -U: --inter-hunk-context= --auto-advance
 git reset | operands=write
-  -qN --soft --mixed --quiet --no-refresh --refresh --intent-to-add --pathspec-file-nul --pathspec-from-file=
+  -qN --soft --mixed --quiet --no-refresh --refresh --intent-to-add
+  ! --pathspec-from-file= --pathspec-file-nul
   ! -p --hard --merge --keep --patch --recurse-submodules --no-recurse-submodules -U: --unified=
 git rm | operands=write
-  -rnqkv --cached --dry-run --ignore-unmatch --quiet --sparse --verbose --pathspec-file-nul --pathspec-from-file=
-  ! -f --force
+  -nqkv --cached --dry-run --ignore-unmatch --quiet --sparse --verbose
+  ! -f -r --force --pathspec-from-file= --pathspec-file-nul
 git mv | operands=write
   -nkv --dry-run --sparse --verbose
   ! -f --force
@@ -171,23 +173,23 @@ git clean | check=clean
   -dnqxX -e: --dry-run --exclude= --quiet
   ! -f -i --force --interactive
 git stash, git stash push | changes operands=none
-  -akuqS -m:: --all --include-untracked --no-include-untracked --index --keep-index --no-keep-index --quiet --staged
+  -kuqS -m:: --include-untracked --no-include-untracked --index --keep-index --no-keep-index --quiet --staged
   --message==
-  ! -p --patch --only-untracked --pathspec-from-file= --pathspec-file-nul -U: --unified=
+  ! -a -p --all --patch --only-untracked --pathspec-from-file= --pathspec-file-nul -U: --unified=
 git stash pop, git stash apply | operands=write
   -q --quiet --index
 git merge | operands=write
-  -nqv -m:: -F:i -X: --abort --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
+  -nqv -m:: -F:i -X:n --abort --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
   --ff-only --file=i --into-name= --log? --no-log --no-edit --no-gpg-sign --no-progress --progress
   --no-rerere-autoupdate --rerere-autoupdate --no-signoff --signoff --no-squash --squash --stat --no-stat --summary
-  --no-summary --no-verify-signatures --no-overwrite-ignore --overwrite-ignore --quiet --strategy-option= --verbose
+  --no-summary --no-verify-signatures --no-overwrite-ignore --overwrite-ignore --quiet --strategy-option=n --verbose
   --compact-summary --verify
   ! -e -s: -S? --continue --edit --strategy= --gpg-sign? --verify-signatures --no-verify --gui -g
   ! --allow-unrelated-histories
 git cherry-pick, git revert | operands=write
-  -nxsr -m: -X: --abort --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
+  -nxsr -m: -X:n --abort --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
   --keep-redundant-commits --mainline= --no-commit --no-edit --no-gpg-sign --no-rerere-autoupdate
-  --rerere-autoupdate --signoff --strategy-option= --reference --empty=
+  --rerere-autoupdate --signoff --strategy-option=n --reference --empty=
   ! -e -S? --continue --edit --gpg-sign? --strategy=
 git apply | check=apply
   -3RNqvz -p: -C: --3way --check --stat --numstat --summary --index --cached --intent-to-add --reverse --whitespace=
