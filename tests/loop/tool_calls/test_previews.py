@@ -90,6 +90,37 @@ async def test_what_a_call_beside_it_is_about_to_change_is_asked_about(tmp_path:
     assert (tmp_path / "a.txt").read_text() == "2\n"
 
 
+async def test_an_effect_that_a_call_beside_it_changed_after_it_was_shown_does_not_happen(tmp_path: Path) -> None:
+    """The other call is not over, so that the question came while it could still change the file."""
+    file = tmp_path / "a.txt"
+    file.write_text("two\n")
+    asked, changed, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def change() -> str:
+        """Change the file, and go on."""
+        await asked.wait()
+        file.write_text("run('evil') if two else 0\n")
+        changed.set()
+        await ended.wait()
+        return "changed"
+
+    async def approve(_: ToolCall) -> bool:
+        asked.set()
+        await changed.wait()
+        return True
+
+    script = ScriptedModel(answer(call("change"), call("edit", path="a.txt", edits=EDIT)), "Done.")
+    tools = [change, *builtin_tools(tmp_path)]
+    agent = Agent(script.model, tools=tools, approval=Approval(allow=["change"]), approve=approve)
+    async for event in (stream := agent.prompt("Go.")):
+        if isinstance(event, ToolExecutionEnd):
+            ended.set()
+    assert file.read_text() == "run('evil') if two else 0\n"
+    texts = [message.text for message in (await stream).tool_results]
+    assert texts[1].startswith("The call did not run: what it would change has changed")
+
+
 async def test_an_effect_that_was_looked_for_too_early_is_looked_for_again() -> None:
     """An earlier call may end while the preview of a later one looks: what it did counts."""
     looking, made = asyncio.Event(), threading.Event()

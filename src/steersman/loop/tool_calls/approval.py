@@ -90,7 +90,7 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     shown = effect if isinstance(effect, str) else None
     need = replace(need, preview=preview_call(slot.call.name, slot.args, shown))
     denial = await _ask(run, slot, tool, need)
-    if denial is not None or shown is None or unsure:
+    if denial is not None or shown is None:
         return denial
     now = await _find_effect(run, slot, tool)
     return now if isinstance(now, ToolOutput) else None if now == shown else ToolOutput(_CHANGED, is_error=True)
