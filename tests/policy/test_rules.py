@@ -157,7 +157,6 @@ MCP = ("mcp:git:status", "mcp:git:log", "mcp:git2:status", "mcp:evil:read", "rea
     ("rule", "covered"),
     [
         ("mcp:git:status", {"mcp:git:status"}),
-        ("mcp:Git:Status", {"mcp:git:status"}),
         ("mcp:git:*", {"mcp:git:status", "mcp:git:log"}),
         ("mcp:*", {"mcp:git:status", "mcp:git:log", "mcp:git2:status", "mcp:evil:read", "mcp:git"}),
         ("read", {"read"}),
@@ -169,6 +168,14 @@ def test_a_tool_of_a_server_is_never_taken_for_another(rule: str, covered: set[s
     allowed = {name for name in MCP if says(Approval(allow=[rule]), tool_of(name, "full")) == "allow"}
     denied = {name for name in MCP if says(Approval("bypass", deny=[rule]), tool_of(name, "full")) == "deny"}
     assert (allowed, denied) == (covered, covered)
+
+
+def test_a_rule_that_allows_a_tool_of_a_server_allows_no_other_that_differs_in_case() -> None:
+    """A server may offer `Status` beside `status`, or later in its place."""
+    for rule, tool in (("mcp:git:status", "mcp:git:Status"), ("mcp:git:*", "mcp:Git:status"), ("mcp:G:s", "mcp:g:s")):
+        assert says(Approval(allow=[rule]), tool_of(tool, "full")) == "ask"
+        assert says(Approval("bypass", deny=[rule]), tool_of(tool, "full")) == "deny"
+    assert says(Approval(allow=["mcp:Git:Status"]), tool_of("mcp:Git:Status", "full")) == "allow"
 
 
 def test_a_server_cannot_bring_a_shell_that_the_rules_for_bash_allow() -> None:

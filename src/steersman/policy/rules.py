@@ -41,6 +41,7 @@ _DEEP = frozenset(("glob", "search"))
 # Anything else could change what a command means, such as a folder to run it in.
 _SHELL_ARGUMENTS = frozenset(("command", "timeout"))
 _MAX_PROPOSAL = 200
+_MCP = "mcp:"
 _RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
 
 
@@ -79,24 +80,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: the tools it applies to, and the pattern for their arguments."""
+    """One rule: the tools it applies to, and the pattern for their arguments. `given` is the name as it was written."""
 
     text: str
     name: str
     subject: _Subject | None
+    given: str
 
     def is_about_tool(self, tool: str, *, strictly: bool) -> bool:
         """Whether the rule applies to a tool of that name."""
-        name = tool.lower() if tool.isascii() else tool if strictly else fold_lookalikes(tool)
-        if self.name == "*":
+        wanted, name = self.name, tool.lower() if tool.isascii() else tool if strictly else fold_lookalikes(tool)
+        if strictly and tool.startswith(_MCP):
+            # A server may offer `Status` beside `status`, or later in its place: that is another tool.
+            wanted, name = self.given, tool
+        if wanted == "*":
             return True
-        return (
-            name.startswith(self.name[:-1]) and len(name) >= len(self.name) if self._is_wildcard else name == self.name
-        )
-
-    @property
-    def _is_wildcard(self) -> bool:
-        return self.name.endswith(":*")
+        return name.startswith(wanted[:-1]) and len(name) >= len(wanted) if wanted.endswith(":*") else name == wanted
 
     def allows(self, call: Call) -> bool:
         """Whether the rule surely allows a call that is not a shell command."""
@@ -247,7 +246,8 @@ def _parse_rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[st
         if match is None:
             raise ValueError("a rule is the name of a tool, with a pattern in parentheses: bash(git status:*)")
         name = _parse_tool_name(match[1], use)
-        return Rule(text.strip(), name, None if match[2] is None else _parse_subject(name, match[2], use, roots))
+        subject = None if match[2] is None else _parse_subject(name, match[2], use, roots)
+        return Rule(text.strip(), name, subject, match[1])
     except ValueError as error:
         raise ValueError(f"The rule {text!r} in {use} cannot be used: {error}.") from None
 
@@ -258,7 +258,7 @@ def _parse_tool_name(text: str, use: str) -> str:
         if use == "allow":
             raise ValueError("it would allow everything; mode='bypass' says so by its name")
         return name
-    if name.startswith("mcp:"):
+    if name.startswith(_MCP):
         server, _, tool = name[4:].partition(":")
         if name != "mcp:*" and (not server or not tool or "*" in server or ("*" in tool and tool != "*")):
             raise ValueError("MCP tools are named mcp:server:tool, and all tools of a server mcp:server:*")
