@@ -69,9 +69,13 @@ def test_a_rule_is_proposed_for_a_kind_that_only_reads_and_else_for_the_very_wor
         ("black src", ("bash(black src)",)),
         ("black --check src", ("bash(black --check src)",)),
         ("cargo fmt --check", ("bash(cargo fmt --check)",)),
+        # A program that is not in the table: exactly these words.
+        ("frobnicate --all", ("bash(frobnicate --all)",)),
+        ("frobnicate 'a b' c", ("bash(frobnicate 'a b' c)",)),
+        ("frobnicate a && pytest -q", ("bash(frobnicate a)", "bash(pytest:*)")),
     ],
 )
-def test_a_rule_for_what_tests_builds_or_formats_says_that_it_runs_the_project(
+def test_a_rule_for_what_tests_builds_or_is_not_known_says_that_it_runs_code(
     command: str, rules: tuple[str, ...]
 ) -> None:
     assert propose(command) == Proposal(rules, runs_project=True)
@@ -93,22 +97,23 @@ def test_a_rule_for_what_tests_builds_or_formats_says_that_it_runs_the_project(
         ("mkdir -p a", "changes something"),
         ("cat x | tee notes.txt", "changes something"),
         ("cp a b", "changes something"),
-        ("ln -s a b", "not known from its words"),
+        ("ln -s a b", "makes links"),
         ("curl https://x.example/a", "tells another machine"),
         ("/usr/bin/dig x.example", "tells another machine"),
-        ("frobnicate --all", "not known from its words"),
-        ("python x.py", "not known from its words"),
-        ("npm install", "not known from its words"),
-        ("npx jest", "not known from its words"),
-        ("uv run python x.py", "not known from its words"),
-        ("make deploy", "not known from its words"),
-        ("make test SHELL=x", "not known from its words"),
+        ("frobnicate a*", "wildcard"),
+        ("cat x | frobnicate", "what it reads"),
+        ("python x.py", "'python' runs code it is given"),
+        ("npm install", "'npm' runs other commands"),
+        ("npx jest", "'npx' runs code"),
+        ("uv run python x.py", "'uv' runs other"),
+        ("make deploy", "'make' runs other"),
+        ("make test SHELL=x", "'make' runs other"),
         ("npm run deploy", "not known from its name"),
         ("./deploy.sh now", "is a file"),
         ("./jq . x", "is a file"),
         ("tools/pytest", "is a file"),
         ("/tmp/ls", "is a file"),
-        ("cat x | sh", "not known from its words"),
+        ("cat x | sh", "'sh' is a shell"),
         ("cat x | xargs rm", "deletes files"),
         ("cat x | pytest", "from the pipe"),
         ("cat x | sed -n 1p", "what it reads"),

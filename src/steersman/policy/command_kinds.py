@@ -1,6 +1,6 @@
 """Sorts commands by what a yes to one may mean for others: its kind, exactly this command, or nothing beyond it.
 
-Three short lists say which rules are proposed. What is in none of them is asked about every time.
+Short lists say for which kinds rules are proposed. For what is not known, exactly its words are, unless it runs others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from steersman.policy.destructive import find_destructive_effects
 from steersman.policy.shell.arguments import NeedsApproval, read_arguments
 from steersman.policy.shell.prefix_rules import drop_global_options, explain_unsafe_arguments
-from steersman.policy.shell.programs import changes_shell, split_words
+from steersman.policy.shell.programs import changes_shell, explain_runner, split_words, takes_commands
 from steersman.policy.shell.syntax import Part, Word
 from steersman.policy.shell.table import Entry, find_entry, find_program
 
@@ -80,7 +80,7 @@ def sort_part(part: Part) -> Kind:
         return _sort_exact(part, runs_project=True)
     entry = find_entry(texts)
     if entry is None:
-        return Kind(why=f"what {texts[0]!r:.100} does is not known from its words")
+        return _sort_unknown(part, texts)
     if (why := explain_unsafe_arguments(words)) is not None:
         return Kind(why=why)
     if entry.key in LOOKERS:
@@ -118,6 +118,14 @@ def _sort_runner(part: Part, entry: Entry, texts: Sequence[str]) -> Kind:
         if len(texts) < size or not _SCRIPT.fullmatch(texts[size - 1]):
             return Kind(why="what this script of the project does is not known from its name")
     return Kind("kind", tuple(texts[:size]), runs_project=True)
+
+
+def _sort_unknown(part: Part, texts: Sequence[str]) -> Kind:
+    """Sort a command that is not in the table: exactly its words, unless its program runs others by nature."""
+    if takes_commands(texts) or explain_runner(texts[0]) is not None:
+        why = explain_runner(texts[0]) or "runs other commands"
+        return Kind(why=f"{texts[0]!r:.100} {why}")
+    return _sort_exact(part, runs_project=True)
 
 
 def _sort_exact(part: Part, *, runs_project: bool) -> Kind:

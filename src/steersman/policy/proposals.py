@@ -23,7 +23,8 @@ _MAX_PARTS = 20
 class Proposal:
     """Rules that would allow a call.
 
-    `runs_project` says that they let code of the project run. `refusal` says why a command is asked about every time.
+    `runs_project` says that they let code run that is not judged, such as the project's. `refusal` says why a command
+    is asked about every time.
     """
 
     rules: tuple[str, ...] = ()
@@ -38,7 +39,8 @@ NO_PROPOSAL = Proposal()
 def propose_rules(approval: Approval, tool: Tool, arguments: Mapping[str, Any]) -> Proposal:
     """Propose rules for calls of the same kind where those only read, or run the project's code, as tests do.
 
-    For other commands that are known they allow exactly this one. Every other command is asked about every time.
+    For other commands they allow exactly this one, where these words mean the same the next time and neither change
+    nor send something that is known. Every other command is asked about every time.
     """
     if tool.name.lower() != SHELL:
         return Proposal(_find_first(approval, tool, arguments, _list_candidates(tool, arguments)))

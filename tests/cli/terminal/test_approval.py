@@ -80,7 +80,7 @@ def test_a_rule_that_lets_code_of_the_project_run_says_so() -> None:
     lines = describe_effect(request, HERE, 90, color=False).split("\n")
     assert lines[-2:] == [
         "  │ bash(pytest:*)",
-        "That lets it run the code and the settings of the project, whatever they are by then.",
+        "That lets it run code that is not judged, such as the project's, as it is by then.",
     ]
 
 

@@ -41,7 +41,7 @@ EVERY_TIME = "This is asked about every time, for the reason above. y allows it 
 SETTLING = 0.3
 """Seconds during which a new question accepts no answer, so that keys typed before it was shown do not answer it."""
 
-_RUNS_PROJECT = "That lets it run the code and the settings of the project, whatever they are by then."
+_RUNS_PROJECT = "That lets it run code that is not judged, such as the project's, as it is by then."
 _BAR, _FOLD = "  │ ", "  ┆ "
 _STYLES: dict[Kind, Style] = {"path": "bold", "added": "good", "removed": "bad", "note": "dim"}
 
