@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from steersman.provider.http.client import EventReader
-from steersman.provider.http.sse import SseDecoder
+from steersman.provider.http.sse import EventReader, SseDecoder
 from steersman.provider.wires.protocol import Wire, feed_all
 from steersman.testing import check_stream
 from steersman.types.errors import ErrorInfo

@@ -26,9 +26,9 @@ from steersman.provider.http.errors import (
     resolve_redirect,
 )
 from steersman.provider.http.headers import complete_error
-from steersman.provider.http.pool import aclose_http, find_pool, find_proxy, open_pool
+from steersman.provider.http.pool import Pool, aclose_http, find_pool, find_proxy, open_pool
 from steersman.provider.http.response import Response
-from steersman.provider.http.sse import MAX_PIECE, EventReader, SseDecoder
+from steersman.provider.http.sse import MAX_PIECE, EventReader, SseDecoder, is_event_stream
 from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
@@ -50,10 +50,7 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _END_SECONDS = 0.02
 # Usage and the like may follow a complete answer, after a moment, but not after a timeout.
 _TRAILING_SECONDS = 2.0
-_BLANK = b" \t\r\n\xef\xbb\xbf"
-_NOT_EVENTS = (b"{", b"[", b"<")
 _USUAL_START = (b"data: {", b"event: ")
-_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 def http_stream(wire: Wire) -> BatchedStreamFn:
@@ -156,8 +153,8 @@ class Exchange:
     """One request and its response."""
 
     __slots__ = (
-        "_ahead", "_first", "_key", "_limits", "_loop", "_received", "_response", "_url", "_watchdog", "_wire",
-        "max_tokens", "model", "reader",
+        "_ahead", "_first", "_key", "_limits", "_loop", "_received", "_response", "_url", "_watchdog", "_watchdogs",
+        "_wire", "max_tokens", "model", "reader",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, model: Model) -> None:
@@ -165,7 +162,9 @@ class Exchange:
         self.reader: EventReader = SseDecoder(max_event_bytes=self._limits.max_event_bytes)
         self._wire = wire
         self._loop = asyncio.get_running_loop()
-        self._watchdog = ResponseWatchdog(self._limits)
+        # Those of the pool, once the request is to be sent.
+        self._watchdog: ResponseWatchdog | None = None
+        self._watchdogs: list[ResponseWatchdog] = []
         self._key: str | None = None
         self._url = ""
         self._response: Response | None = None
@@ -191,7 +190,8 @@ class Exchange:
         while url is not None:
             proxy = self._find_proxy(url)
             pool = find_pool() or await open_pool()
-            self._watchdog.arm_for_first_byte()
+            watchdog = self._take_watchdog(pool)
+            watchdog.arm_for_first_byte()
             try:
                 # No variable here holds the headers: a traceback that shows variables would show the key.
                 self._response = await pool.post(
@@ -203,16 +203,23 @@ class Exchange:
                     timeout=_make_timeout(self._limits.connect_timeout),
                 )
             except asyncio.CancelledError:
-                if self._watchdog.disarm():
-                    raise build_stalled_error(self.model, *self._watchdog.name_limit()) from None
+                if watchdog.disarm():
+                    raise build_stalled_error(self.model, *watchdog.name_limit()) from None
                 raise
             except (ClientError, OSError, ValueError) as error:
                 # Without its cause: aiohttp's exceptions hold the headers, and so the key.
                 raise build_network_error(self.model, url, error) from None
             finally:
-                self._watchdog.disarm()
+                watchdog.disarm()
             url = self._find_redirect(self._response, url, hops)
             hops += 1
+
+    def _take_watchdog(self, pool: Pool) -> ResponseWatchdog:
+        if self._watchdog is None:
+            self._watchdogs = pool.watchdogs
+            self._watchdog = pool.watchdogs.pop() if pool.watchdogs else ResponseWatchdog()
+            self._watchdog.begin(self._limits)
+        return self._watchdog
 
     def _find_proxy(self, url: str) -> str | None:
         proxy = self.model.settings.get("proxy") or find_proxy(url)
@@ -253,7 +260,7 @@ class Exchange:
             select = getattr(self._wire, "select_reader", None)
             reader = select and select(kind, self._first, max_event_bytes=self._limits.max_event_bytes)
             self.reader = reader or self.reader
-            if reader is not None or _is_event_stream(kind, self._first):
+            if reader is not None or is_event_stream(kind, self._first):
                 return
         body = await self._read_error_body()
         if secrets := self._find_secrets():
@@ -277,16 +284,17 @@ class Exchange:
             return b""
 
     async def _read(self, *, fresh: bool) -> bytes:
+        response, watchdog = self._response, self._watchdog
+        assert response is not None
+        assert watchdog is not None
         if fresh:
-            self._watchdog.note_content()
+            watchdog.note_content()
         if self._first:
             chunk, self._first = self._first, b""
             return chunk
         if self._ahead:
             await asyncio.sleep(0)
             return self._ahead.pop()
-        response, watchdog = self._response, self._watchdog
-        assert response is not None
         try:
             chunk = response.read_nowait()
             if not chunk and not response.is_complete:
@@ -372,7 +380,9 @@ class Exchange:
 
     def close(self) -> None:
         """Close the connection, unless it was released."""
-        self._watchdog.close()
+        if self._watchdog is not None:
+            self._watchdogs.append(self._watchdog)
+            self._watchdog = None
         if self._response is not None:
             self._response.close()
 
@@ -384,12 +394,3 @@ def _make_timeout(connect: float | None) -> ClientTimeout:
 
 def _lower_names(response: Response) -> dict[str, str]:
     return {name.lower(): value for name, value in response.headers.items()}
-
-
-def _is_event_stream(content_type: str, first: bytes) -> bool:
-    """Whether a body is a stream of events; servers mislabel both errors and streams."""
-    head = first.lstrip(_BLANK)[:8]
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind in ("text/event-stream", ""):
-        return not head.startswith(_NOT_EVENTS)
-    return bool(head) and any(head.startswith(field) or field.startswith(head) for field in _EVENT_FIELDS)

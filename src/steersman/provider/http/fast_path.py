@@ -46,14 +46,14 @@ if _CAN_POLL:
     _CLOSED = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
 
-def is_closed_by_peer(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the other side has closed the connection, even if the event loop has not noticed yet."""
+def watch_peer(transport: asyncio.BaseTransport | None) -> Callable[[], bool]:
+    """A function that says whether the other side has closed an open connection, even before the event loop knows."""
     socket = None if transport is None else transport.get_extra_info("socket")
     if socket is None or not _CAN_POLL:
-        return False
+        return lambda: False
     poll = select.poll()
     poll.register(socket.fileno(), _CLOSED)
-    return bool(poll.poll(0))
+    return lambda: bool(poll.poll(0))
 
 
 class FastConnection(asyncio.Protocol):
@@ -64,8 +64,8 @@ class FastConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_call", "_chunks", "_connection", "_error", "_head", "_is_answering", "_keep", "_loop", "_parts", "_paused",
-        "_reader", "_size", "_transport", "_waiter",
+        "_call", "_chunks", "_connection", "_error", "_head", "_is_answering", "_is_closed_by_peer", "_keep", "_loop",
+        "_parts", "_paused", "_reader", "_size", "_transport", "_waiter",
     )  # fmt: skip
 
     status = 200
@@ -77,6 +77,7 @@ class FastConnection(asyncio.Protocol):
         self._reader: Any = connection.protocol
         self._transport: Any = connection.transport
         self._loop = asyncio.get_running_loop()
+        self._is_closed_by_peer = watch_peer(connection.transport)
         # From a request until its response is released or closed.
         self._is_answering = False
         self._head = b""
@@ -119,9 +120,7 @@ class FastConnection(asyncio.Protocol):
 
     def can_be_used(self) -> bool:
         """Whether the connection is open, and nothing came on it since the last response."""
-        return (
-            self._connection is not None and not self._transport.is_closing() and not is_closed_by_peer(self._transport)
-        )
+        return self._connection is not None and not self._transport.is_closing() and not self._is_closed_by_peer()
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived and were not read yet."""

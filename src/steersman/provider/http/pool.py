@@ -20,8 +20,9 @@ from aiohttp import ClientRequest, ClientSession, ClientTimeout, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from steersman.provider.http.fast_path import FastConnection, is_closed_by_peer
+from steersman.provider.http.fast_path import FastConnection, watch_peer
 from steersman.provider.http.response import AiohttpResponse, Response
+from steersman.provider.http.watchdog import ResponseWatchdog
 
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
@@ -110,7 +111,7 @@ class CheckingConnector(TCPConnector):
                 if reader is not None:
                     self._used.add(reader)
                 return connection
-            if not is_closed_by_peer(connection.transport):
+            if not watch_peer(connection.transport)():
                 return connection
             connection.close()
 
@@ -196,6 +197,8 @@ class Pool:
     session: ClientSession
     keeper: AsyncGenerator[None, None]
     idle: IdleConnections
+    # Those that no request uses.
+    watchdogs: list[ResponseWatchdog] = field(default_factory=list[ResponseWatchdog])
     routes: dict[str, Route | None] = field(default_factory=dict[str, Route | None])
 
     async def post(
@@ -306,6 +309,8 @@ async def _keep_open(session: ClientSession, idle: IdleConnections) -> AsyncGene
         loop = asyncio.get_running_loop()
         if (pool := _pools.get(loop)) is not None and pool.session is session:
             del _pools[loop]
+            for watchdog in pool.watchdogs:
+                watchdog.close()
         idle.close()
         await session.close()
 

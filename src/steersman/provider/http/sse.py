@@ -25,6 +25,9 @@ MAX_PIECE = 64 * 1024
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_NOT_EVENTS = (b"{", b"[", b"<")
+_EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class EventReader(Protocol):
@@ -205,3 +208,12 @@ def _strip_comments(block: bytes) -> bytes:
     """A block without its complete comment lines, which do not count towards the size of an event."""
     lines = block.split(b"\n")
     return b"\n".join([line for line in lines[:-1] if not line.startswith(b":")] + lines[-1:])
+
+
+def is_event_stream(content_type: str, first: bytes) -> bool:
+    """Whether a body is a stream of events; servers mislabel both errors and streams."""
+    head = first.lstrip(_BLANK)[:8]
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in ("text/event-stream", ""):
+        return not head.startswith(_NOT_EVENTS)
+    return bool(head) and any(head.startswith(field) or field.startswith(head) for field in _EVENT_FIELDS)

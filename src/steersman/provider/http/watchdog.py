@@ -105,12 +105,19 @@ def parse_limits(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> Re
 
 
 class ResponseWatchdog(Watchdog):
-    """A watchdog with the time limits of one HTTP response; they begin to count when it is made."""
+    """A watchdog with the time limits of an HTTP response. It is used for one response after the other.
+
+    Its timer goes on between them, so that most responses need no timer of their own.
+    """
 
     __slots__ = ("_content_deadline", "_content_idle", "_first_byte_deadline", "_idle", "_limits", "_total_deadline")
 
-    def __init__(self, limits: ResponseLimits) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        self.begin(_DEFAULT)
+
+    def begin(self, limits: ResponseLimits) -> None:
+        """Begin to count the time of a response with these limits."""
         now = self._loop.time()
         self._limits = limits
         self._idle = inf if limits.idle_timeout is None else limits.idle_timeout

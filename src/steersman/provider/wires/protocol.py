@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import msgspec
@@ -166,17 +165,19 @@ def memoize_by_identities(
     return memoize
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True):
     """A POST request, ready to send; `headers` hold the key and never appear in `repr`.
 
     `max_tokens` is the limit on output tokens that the body sets, if it sets one.
     """
 
     url: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)
+    headers: Mapping[str, str]
+    body: bytes
     max_tokens: int | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpRequest({self.url!r})"
 
 
 class Decoder(Protocol):
