@@ -49,9 +49,9 @@ class Channel:
         self.may_warn = True
         self._warning: asyncio.TimerHandle | None = None
 
-    def push(self, event: AgentEvent) -> None:
-        """Keep an event for the reader."""
-        self.buffer.append(event)
+    def push(self, *events: AgentEvent) -> None:
+        """Keep events for the reader."""
+        self.buffer += events
         if self._idle:
             self.wake_readers()
 

@@ -20,9 +20,11 @@ from steersman.context.repair import make_ids_unique
 from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
 from steersman.loop.request import emit_request, get_options, prepare_request
 from steersman.loop.run import Run, Turn
+from steersman.loop.saving import save
 from steersman.provider.streaming.batches import Batch, Batches
 from steersman.provider.streaming.normalize import DELTAS, stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
+from steersman.types.content import has_truncated_call
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.messages import AssistantMessage, PartialMessage, StopReason
@@ -70,7 +72,7 @@ class ResponseStreamState:
         if not self.started:
             self.started = True
             empty = msgspec.structs.replace(_EMPTY, timestamp=self.timestamp, model=self.model, provider=self.provider)
-            run.emit(MessageStart, message=empty)
+            run.emit(MessageStart, empty)
 
     @property
     def is_visible(self) -> bool:
@@ -137,7 +139,7 @@ async def ask_once(
     if len(run.channel.buffer) >= run.channel.limit:
         await run.channel.wait_for_reader()  # a provider may give its answer whole: wait for the reader before it, too
     if run.journal is not None:
-        await run.save()
+        await save(run)
     state.asked = True
     state.error, state.usage, state.fallbacks = None, _UNKNOWN, 0
     options = get_options(run, state.tool_choice)
@@ -191,7 +193,7 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
         run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
     if message.usage.total is not None and not message.failed:
         run.context.head.mark_billed()
-    run.emit(MessageEnd, message=message)
+    run.emit(MessageEnd, message)
     return message
 
 
@@ -375,7 +377,7 @@ def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -
     reason = message.stop_reason
     if reason in ("stop", "tool_use"):
         # Servers do not always say that a call was truncated.
-        reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
+        reason = "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use"
     return msgspec.structs.replace(
         message,
         content=make_ids_unique(message.content, calls, run.context.log.call_ids, run.new_id)

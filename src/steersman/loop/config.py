@@ -102,7 +102,7 @@ def check_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 def check_callable(name: str, value: object) -> None:
     """Raise `TypeError` unless the value is `None` or a function that takes the arguments it will get."""
-    if value is None:
+    if value is None or value is default_convert_to_llm:
         return
     if name == "approve" and value == WAIT:
         return

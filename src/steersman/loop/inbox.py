@@ -272,9 +272,9 @@ def add_message(run: Run, message: AgentMessage) -> str:
     """Add a message to the log, with its events; returns its entry id."""
     if not message.timestamp:
         message = msgspec.structs.replace(message, timestamp=run.clock())
-    run.emit(MessageStart, message=message)
+    run.emit(MessageStart, message)
     entry_id = run.append(message)
-    run.emit(MessageEnd, message=message)
+    run.emit(MessageEnd, message)
     return entry_id
 
 

@@ -23,6 +23,9 @@ _ELSEWHERE = {
 """What `Agent` takes and a configuration does not: it belongs to the context or the model, or needs an agent."""
 
 
+_TWO_NAMES = ("execution_limits", "retry_strategy")
+
+
 def read_options(options: Mapping[str, Any], known: Collection[str], owner: str) -> dict[str, Any]:
     """The options by the names of their fields; `TypeError` for an unknown one, and for one given in both spellings."""
     found: dict[str, Any] = {}
@@ -30,7 +33,8 @@ def read_options(options: Mapping[str, Any], known: Collection[str], owner: str)
         name = SPELLINGS.get(given, given)
         if name not in known:
             raise TypeError(f"{owner} has no option {given!r}.{_suggest_option(given, known, owner)}")
-        _check_kind(given, name, value)
+        if value is not None and name in _TWO_NAMES:
+            _check_kind(given, name, value)
         if name in found:
             short = next(short for short, long in SPELLINGS.items() if long == name)
             raise TypeError(f"{owner} got {short!r} and {name!r}, which are the same option. Give one of them.")
@@ -55,8 +59,6 @@ def drop_replaced(options: dict[str, Any], known: Iterable[str]) -> dict[str, An
 
 def _check_kind(given: str, name: str, value: Any) -> None:
     """Check the options with two names here, where it is known which of them the caller wrote."""
-    if value is None:
-        return
     if name == "execution_limits" and not isinstance(value, ExecutionLimits):
         raise TypeError(f"{given} is an ExecutionLimits(...) or None, got {value!r}.")
     if name == "retry_strategy" and not all(callable(getattr(value, method, None)) for method in _RETRY_METHODS):

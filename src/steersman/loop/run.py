@@ -188,7 +188,7 @@ class Run:
         """Whether there is a reader, or a subscriber that wants every delta; they get the events of sub-agents too."""
         return not self.channel.detached or bool(self.dispatcher.delta_callbacks) or self.witness is not None
 
-    def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
+    def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
         if self.ending.phase >= _ENDED:
             return
@@ -198,7 +198,7 @@ class Run:
         channel = self.channel
         has_watchers = self.dispatcher.callbacks or self.witness is not None
         if has_watchers or not channel.detached:
-            event = kind(self.loop_id, number, self.clock(), **fields)
+            event = kind(self.loop_id, number, self.clock(), *fields, **more)
             failures = self._show(event) if has_watchers else None
             if not channel.detached:
                 channel.push(event)
@@ -215,23 +215,49 @@ class Run:
         """
         if self.ending.phase >= _ENDED:
             return len(batch)  # the run gave this stream up
-        channel, loop_id, clock = self.channel, self.loop_id, self.clock
-        emitted = 0
+        if self.dispatcher.delta_callbacks or self.witness is not None:
+            return self._show_deltas(batch, shown, partial)
+        return self._push_deltas(batch, shown, partial)
+
+    def _push_deltas(
+        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
+    ) -> int:
+        """Emit deltas that only a reader gets, if there is one: all at once, with one look at the clock."""
+        channel, loop_id, now, number, count = self.channel, self.loop_id, self.clock(), self.seq, len(shown)
+        updates: list[AgentEvent] = []
+        for delta in batch[: max(1, channel.limit - len(channel.buffer))]:
+            if type(delta) not in _DELTAS:
+                break
+            count += 1
+            shown.append(delta)
+            if not channel.detached:
+                update = MessageUpdate(loop_id, number, now, delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+                force_setattr(update, "_partial", (partial, count))
+                updates.append(update)
+            number += 1
+        emitted, self.seq = number - self.seq, number
+        if updates:
+            channel.push(*updates)
+        return emitted
+
+    def _show_deltas(
+        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
+    ) -> int:
+        """Emit deltas one by one: a subscriber may cancel the run after any of them."""
+        channel, emitted = self.channel, 0
         for delta in batch:
             if type(delta) not in _DELTAS:
                 break
             emitted += 1
             shown.append(delta)
-            number, self.seq = self.seq, self.seq + 1
-            has_watchers = self.dispatcher.delta_callbacks or self.witness is not None
-            if has_watchers or not channel.detached:
-                update = MessageUpdate(loop_id, number, clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
-                force_setattr(update, "_partial", (partial, len(shown)))
-                failures = self._show(update) if has_watchers else None
-                if not channel.detached:
-                    channel.push(update)
-                if failures is not None:
-                    self._report_subscribers(failures)
+            update = MessageUpdate(self.loop_id, self.seq, self.clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+            self.seq += 1
+            force_setattr(update, "_partial", (partial, len(shown)))
+            failures = self._show(update)
+            if not channel.detached:
+                channel.push(update)
+            if failures is not None:
+                self._report_subscribers(failures)
             if self.token.reason is not None or len(channel.buffer) >= channel.limit:
                 break
         return emitted
@@ -339,33 +365,6 @@ class Run:
     def log_problem(self, text: str) -> None:
         """Log a problem that changes nothing in the run any more."""
         _log.error("%s", text)
-
-    # The journal
-
-    async def save(self) -> None:
-        """Wait until the journal has saved what was emitted so far."""
-        if self.journal is not None:
-            try:
-                await self.journal.save()
-                self._report_saving(self.journal.degraded)
-            except Exception as error:  # noqa: BLE001  # a journal that breaks must not break the run it records
-                self.log_problem(f"The journal raised {describe_exception(error)}.")
-
-    async def save_intent(self, calls: Sequence[ToolCall]) -> None:
-        """Wait until the journal has saved that these calls are about to start: it is a write-ahead log."""
-        if self.journal is not None:
-            try:
-                await self.journal.record_intent(calls)
-                self._report_saving(self.journal.degraded)
-            except Exception as error:  # noqa: BLE001  # as above
-                self.log_problem(f"The journal raised {describe_exception(error)}.")
-
-    def _report_saving(self, failure: str | None) -> None:
-        """Emit when what happens can no longer be saved, and when it can be again."""
-        if failure != self.save_failure:
-            self.save_failure = failure
-            name = "session_kept" if failure is None else "session_degraded"
-            self.emit(CustomEvent, name=name, data={} if failure is None else {"reason": self.redact(failure)})
 
     def append(self, message: AgentMessage) -> str:
         """Add a message to the log and to the new messages, unless the run has ended; returns its entry id."""

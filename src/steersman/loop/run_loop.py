@@ -13,6 +13,7 @@ from steersman.loop.ending import DEADLINE, CancelWatch, Phase
 from steersman.loop.inbox import QueuedMessage, Receipt, add_pending, is_answered, take_queued
 from steersman.loop.request import convert
 from steersman.loop.run import Run, Turn
+from steersman.loop.saving import save
 from steersman.loop.turn import close_turn, fail_between_turns, find_trigger, take_turn
 from steersman.policy.filters import apply_filters
 from steersman.policy.hooks import PROCEED, HookError, decide, observe
@@ -253,7 +254,7 @@ async def _save_end(run: Run) -> None:
     loop = asyncio.get_running_loop()
     patience = run.config.gate_timeout
     deadline = None if patience is None else loop.time() + patience
-    saving = loop.create_task(run.save())
+    saving = loop.create_task(save(run))
     while not saving.done() and (deadline is None or loop.time() < deadline):
         try:
             await asyncio.wait((saving,), timeout=None if deadline is None else deadline - loop.time())

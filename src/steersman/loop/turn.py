@@ -26,7 +26,7 @@ async def take_turn(run: Run) -> Turn:
         try:
             take_changes(run)
         finally:  # however that goes, the turn starts, and no pending message is lost
-            run.emit(TurnStart, turn_index=turn.index, triggered_by=find_trigger(run))
+            run.emit(TurnStart, turn.index, find_trigger(run))
             add_pending(run)
         if await _may_ask(run, turn):
             forced = _must_compact(run)
@@ -215,8 +215,6 @@ def close_turn(run: Run, turn: Turn) -> None:
     """Emit `turn_end`, the only place that does, after the notice of a limit if that is why the run ends."""
     if run.ending.reason == "limit":
         _add_limit_notice(run)
-    run.emit(
-        TurnEnd, turn_index=turn.index, message=turn.message, tool_results=turn.results, reason=_find_reason(run, turn)
-    )
+    run.emit(TurnEnd, turn.index, turn.message, turn.results, _find_reason(run, turn))
     run.turn_index += 1
     run.turn = None

@@ -132,6 +132,11 @@ def join_text_blocks(content: Sequence[Content]) -> str:
     return "".join([block.text for block in content if type(block) is TextContent])
 
 
+def has_truncated_call(calls: Sequence[ToolCall]) -> bool:
+    """Whether the arguments of one of these calls break off."""
+    return any([call.raw_arguments is not None and call.is_truncated for call in calls])
+
+
 def parse_tool_call(
     id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
 ) -> ToolCall:

@@ -14,6 +14,7 @@ import msgspec
 from steersman.loop.config import Batched, SteeringPolicy
 from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
+from steersman.loop.saving import save_intent
 from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, settle, start_call
 from steersman.loop.tool_calls.gates import ask_gates, check_call
 from steersman.tools.calling import call_soon_in
@@ -196,7 +197,7 @@ class _Batch:
         for slot in slots:
             slot.intended = True
         if slots:
-            await self.run.save_intent([msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
+            await save_intent(self.run, [msgspec.structs.replace(slot.call, arguments=slot.args) for slot in slots])
             return True  # look again first: steering or a cancel may have come meanwhile
         return self._start_ready()
 

@@ -93,7 +93,7 @@ def emit_start(run: Run, slot: Slot) -> None:
     slot.started = True
     slot.began = asyncio.get_running_loop().time()
     slot.args = freeze(slot.args)
-    run.emit(ToolExecutionStart, tool_call_id=slot.call.id, tool_name=slot.call.name, args=slot.args)
+    run.emit(ToolExecutionStart, slot.call.id, slot.call.name, slot.args)
 
 
 def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
@@ -143,9 +143,9 @@ def settle(
     )
     run.emit(
         ToolExecutionEnd,
-        tool_call_id=slot.call.id,
-        tool_name=slot.call.name,
-        args=slot.args,
+        slot.call.id,
+        slot.call.name,
+        slot.args,
         result=result,
         is_error=is_error,
         duration=asyncio.get_running_loop().time() - slot.began,

@@ -43,7 +43,7 @@ from steersman.testing.replay.environment import ReplayEnvironment
 from steersman.testing.replay.recorded import Move, RecordedEntry, RecordedRun, read_steps
 from steersman.types.cancel import CancelToken
 from steersman.types.continuation import ContinuationKind
-from steersman.types.events import AgentEvent, CompactionStarted, LoopConfigSnapshot, MessageStart
+from steersman.types.events import AgentEvent, CompactionStarted, LoopConfigSnapshot, MessageEnd, MessageStart
 from steersman.types.messages import AgentMessage, EndReason, MessageLike, UserMessage, to_messages
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 from steersman.types.usage import Usage
@@ -97,18 +97,14 @@ class _RunOfRecords(Run):
     __slots__ = ("environment",)
     environment: ReplayEnvironment
 
-    def emit(self, kind: Callable[..., AgentEvent], **fields: Any) -> None:
+    def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Emit the event with the recorded message, because the loop gives its own messages the current time."""
-        if type(fields.get("message")) is UserMessage:
-            said = (
-                self.environment.find_recorded_message(fields["message"])
-                if kind is MessageStart
-                else self.new_messages[-1]
-            )
-            fields["message"] = said
+        if kind in (MessageStart, MessageEnd) and type(fields[0]) is UserMessage:
+            is_new = kind is MessageStart
+            fields = (self.environment.find_recorded_message(fields[0]) if is_new else self.new_messages[-1],)
         elif kind is CompactionStarted:
-            fields["estimated_tokens"] = self.environment.find_recorded_estimate(fields["estimated_tokens"])
-        super().emit(kind, **fields)
+            more["estimated_tokens"] = self.environment.find_recorded_estimate(more["estimated_tokens"])
+        super().emit(kind, *fields, **more)
 
     def append(self, message: AgentMessage) -> str:
         return "" if self.environment.end_if_over() else super().append(self.environment.find_recorded_message(message))

@@ -121,7 +121,7 @@ class Calls:
     def is_named(self, call: OpenCall) -> bool:
         """Whether its name is complete: a tool has it, and no other tool's name begins with it."""
         name = call.name
-        return name in self._known and not any(other.startswith(name) and other != name for other in self._known)
+        return name in self._known and not any([other.startswith(name) and other != name for other in self._known])
 
     def _find_owner(self, piece: CallPiece, name: str, place: int, of: int) -> OpenCall:
         index, id = piece.index, piece.id
@@ -382,7 +382,7 @@ class Blocks:
                 self.add_text("thinking" if thought else "text", words, out)
         self._stop_block(out)
         self._waiting = None
-        calls = [] if self._calls is None else self._calls.all
+        calls = () if self._calls is None else self._calls.all
         for number, call in enumerate(calls):
             self._stop_call(call, out, cut=cut and number == len(calls) - 1)
 

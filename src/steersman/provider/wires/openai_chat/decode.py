@@ -28,7 +28,7 @@ from steersman.provider.wires.openai_chat.chunks import (
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_event
 from steersman.provider.wires.openai_chat.quirks import Quirks
-from steersman.types.content import Content, ToolCall, replace_lone_surrogates
+from steersman.types.content import Content, ToolCall, has_truncated_call, replace_lone_surrogates
 from steersman.types.errors import ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -235,9 +235,9 @@ class OpenAIChatDecoder:
             return "error", f"The server ended its answer with {ending}, which does not mean that it is complete."
         if reason == "refusal":
             return reason, f"The answer was withheld (finish_reason {raw!r})."
-        calls = [block for block in content if type(block) is ToolCall]
         if reason in ("stop", "tool_use"):
-            reason = "stop" if not calls else "length" if any(call.is_truncated for call in calls) else "tool_use"
+            calls = [block for block in content if type(block) is ToolCall]
+            reason = "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use"
         return reason, None
 
     def _decode_leniently(self, event: str, data: str) -> Chunk | None:
