@@ -107,6 +107,7 @@ class ToolContext(Generic[Deps]):
         return f"ToolContext({self.tool_call_id!r}, {self.tool_name!r})"
 
 
+_NUMBERS = frozenset((bool, int, float))
 _BLOCK_KEYS = {"text": frozenset(("type", "text")), "image": frozenset(("type", "data", "mime_type"))}
 
 
@@ -116,6 +117,8 @@ def normalize_output(value: Any) -> ToolOutput:
         return ToolOutput(_clean_text(value))
     if value is None:
         return ToolOutput()
+    if type(value) in _NUMBERS:
+        return ToolOutput(_encode(value))
     if isinstance(value, ToolOutput):
         content = _to_content(value.content)
         return value if content is value.content else msgspec.structs.replace(value, content=content)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import is_
+from types import FunctionType
 from typing import Any, Protocol, TypeAlias, cast
 
 from steersman.tools.tool import Tool, make_tool
@@ -97,10 +99,27 @@ _PARTS = ("name", "description", "parameters", "execute")
 _SETTINGS = ("timeout", "sequential", "keys", "uninterruptible", "idempotent", "needs_approval", "access")
 
 
+_MAX_KNOWN = 256
+_known: dict[FunctionType, tuple[Tool, Sequence[object]]] = {}
+
+
+def _make_function_tool(function: FunctionType) -> Tool:
+    """Make a tool from a function, once: it is the same tool in every agent, as long as the function stays as it is."""
+    parts = (function.__code__, function.__name__, function.__doc__, function.__defaults__, function.__kwdefaults__)
+    found = _known.get(function)
+    if found is not None and all(map(is_, found[1], parts)):
+        return found[0]
+    made = make_tool(function, None, None, {})
+    if len(_known) >= _MAX_KNOWN:
+        _known.clear()
+    _known[function] = made, parts
+    return made
+
+
 def _make_any_tool(item: Any) -> Tool:
     """Make a tool from a function, or from an object with the parts of one."""
     if not hasattr(item, "execute"):
-        return make_tool(item, None, None, {})
+        return _make_function_tool(item) if type(item) is FunctionType else make_tool(item, None, None, {})
     if isinstance(item, type):
         raise TypeError(f"Tools are objects, and {item.__name__} is a class: give an instance, {item.__name__}(...).")
     missing = [part for part in _PARTS if not hasattr(item, part)]
