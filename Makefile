@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 JUDGES := $(VENV)/judges/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench watch cluster scale session local fuzz soak reference clean
+.PHONY: help run test check fix bench peers watch cluster scale session local fuzz soak reference clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ fix: $(READY) ## format and mend what ruff can mend
 
 bench: $(READY) ## measure what the loop, telemetry, and an answer over HTTP, cost against their floors
 	@$(BIN)/python -m bench
+
+peers: $(READY) ## measure against a hand-written loop and other libraries, on four protocols; QUICK=1 takes some minutes
+	@$(BIN)/python -m bench.peers $(if $(QUICK),--quick)
 
 watch: $(READY) ## measure two servers on one store, with POSTGRES="host=..." on a database as well
 	@$(BIN)/python -m bench.watch $(if $(POSTGRES),--postgres "$(POSTGRES)")

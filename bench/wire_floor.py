@@ -1,8 +1,8 @@
 """The floor of the wire: an agent loop written by hand on aiohttp and msgspec, and the official SDK without any loop.
 
-The first keeps the history, tells a watcher of each delta, puts tool calls together, runs each in a task of its own and
-asks again. It has no retry, no timeouts but aiohttp's own, no events, no repair, no limits: what those cost is what is
-measured.
+The first keeps the history encoded, so that its turns cost the same however long it is. It tells a watcher of each
+delta, puts tool calls together, runs several at once and asks again. It has no retry, no timeouts but aiohttp's own, no
+events, no repair, no limits: what those cost is what is measured.
 """
 
 from __future__ import annotations
@@ -69,37 +69,38 @@ class FloorAgent:
     ) -> None:
         self._session = session
         self._url = f"{url}/chat/completions"
-        self._model = model
+        fields = {"model": model, "stream": True, "stream_options": {"include_usage": True}, "tools": TOOLS}
+        self._head = _encode(fields)[:-1] + b',"messages":['
+        self._history: list[bytes] = []
         self._tools = tools
         self._on_delta = on_delta
         self._on_turn = on_turn
-        self.messages: list[Plain] = []
         self.tokens = 0
 
     async def run(self, prompt: str) -> str:
         """Run to the end; the text of the last answer comes back."""
-        self.messages.append({"role": "user", "content": prompt})
+        self._remember({"role": "user", "content": prompt})
         while True:
             if self._on_turn is not None:
                 self._on_turn()
             text, calls = await self._answer()
             if not calls:
-                self.messages.append({"role": "assistant", "content": text})
+                self._remember({"role": "assistant", "content": text})
                 return text
             # What it said before its calls is a part of the answer: without it the model would not know its own words.
-            self.messages.append({"role": "assistant", "content": text or None, "tool_calls": calls})
-            self.messages += await asyncio.gather(*[asyncio.create_task(self._result(call)) for call in calls])
+            self._remember({"role": "assistant", "content": text or None, "tool_calls": calls})
+            if len(calls) == 1:
+                results = [await self._result(calls[0])]
+            else:
+                results = await asyncio.gather(*[self._result(call) for call in calls])
+            for result in results:
+                self._remember(result)
+
+    def _remember(self, message: Plain) -> None:
+        self._history.append(_encode(message))
 
     async def _answer(self) -> tuple[str, list[Plain]]:
-        body = _encode(
-            {
-                "model": self._model,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-                "tools": TOOLS,
-                "messages": self.messages,
-            }
-        )
+        body = b"".join((self._head, b",".join(self._history), b"]}"))
         headers = {"content-type": "application/json", "authorization": "Bearer key"}
         parts: list[str] = []
         calls: dict[int, tuple[str, str, list[str]]] = {}
