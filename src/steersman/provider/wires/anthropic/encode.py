@@ -74,32 +74,38 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     mark = choose_cache_mark(model, _MARKS)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
     encoded = encode_messages(request.messages, tools, CallIds(model))
-    declared = [*tools.encoded, *map(encode_json, extra.get("tools") or ())]
     chosen = build_tool_choice(options)
-    if not declared and encoded.used:
+    declared: Iterable[str] = ()
+    if not tools.encoded and not extra.get("tools") and encoded.used:
         # The API refuses tool calls in the messages without declared tools; these declarations are not to be used.
-        declared = [encode_json({"name": name, "input_schema": {"type": "object"}}) for name in encoded.used]
-        chosen = {"type": "none"}
-    parts = [b'{"model":', encode_json(model.id), b',"stream":true']
-    if declared:
-        parts += (b',"tools":', _encode_array(declared, mark))
-    if request.system_prompt.strip():
-        parts += (
-            b',"system":',
-            _encode_array([encode_json({"type": "text", "text": request.system_prompt})], mark),
-        )
-    parts.append(b',"messages":[')
+        declared, chosen = tuple(encoded.used), {"type": "none"}
+    head = _encode_head((model, tools), request.system_prompt, mark, declared)
     fields = build_options(model, request, options, works_without_thinking=encoded.works_without_thinking)
     if encoded.container is not None:
         fields["container"] = encoded.container
-    if declared and chosen is not None:
+    if chosen is not None and (tools.encoded or declared or extra.get("tools")):
         fields["tool_choice"] = chosen
     fields.update({name: value for name, value in extra.items() if name != "tools"})
     pieces = add_cache_marks(encoded.list_pieces(), mark) if mark else encoded.list_pieces()
     # Joined only once: a long conversation is many bytes.
-    pieces[:1] = [b"".join((*parts, *pieces[:1]))]
+    pieces[:1] = [b"".join((head, *pieces[:1]))]
     pieces[-1] = b"".join((pieces[-1], b"],", encode_json(fields)[1:]))
     return b",".join(pieces), fields["max_tokens"]
+
+
+@memoize_by_identities(limit=256)
+def _encode_head(parts: Sequence[Any], system_prompt: str, mark: bytes, unusable: Iterable[str]) -> bytes:
+    """Encode what the requests of a conversation begin with; `unusable` are names of tools that are only declared."""
+    model, tools = cast(tuple[Model, ToolSet], parts)
+    extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
+    declared = [*tools.encoded, *map(encode_json, extra.get("tools") or ())]
+    declared += [encode_json({"name": name, "input_schema": {"type": "object"}}) for name in unusable]
+    written = [b'{"model":', encode_json(model.id), b',"stream":true']
+    if declared:
+        written += (b',"tools":', _encode_array(declared, mark))
+    if system_prompt.strip():
+        written += (b',"system":', _encode_array([encode_json({"type": "text", "text": system_prompt})], mark))
+    return b"".join((*written, b',"messages":['))
 
 
 def _encode_array(objects: list[bytes], mark: bytes) -> bytes:

@@ -101,6 +101,7 @@ class Chunk(msgspec.Struct, rename="camel"):
 
 _chunks = msgspec.json.Decoder(Chunk)
 _lists = msgspec.json.Decoder(list[Chunk])
+decode_chunk = _chunks.decode
 
 
 class DecodedEvent(msgspec.Struct):

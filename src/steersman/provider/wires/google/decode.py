@@ -19,6 +19,7 @@ from steersman.provider.wires.google.chunks import (
     DecodedEvent,
     Part,
     Tokens,
+    decode_chunk,
     decode_event,
     restore_surrogates,
 )
@@ -93,21 +94,9 @@ class GoogleDecoder:
     """Decodes one answer."""
 
     __slots__ = (
-        "_blocked",
-        "_content",
-        "_held",
-        "_ids",
-        "_kind",
-        "_model",
-        "_note",
-        "_partial_call",
-        "_parts",
-        "_reason",
-        "_response",
-        "_tokens",
-        "_tools",
-        "_unknown_events",
-    )
+        "_blocked", "_content", "_held", "_ids", "_kind", "_model", "_note", "_partial_call", "_parts", "_reason",
+        "_response", "_tokens", "_tools", "_unknown_events",
+    )  # fmt: skip
 
     def __init__(self, model: Model, tools: ToolSet) -> None:
         self._model = model
@@ -154,6 +143,34 @@ class GoogleDecoder:
                 raise classify_event(self._model, data) from None
             raise build_malformed_error(self._model, data, error) from error
         return events
+
+    def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
+        """Decode several events; nearly every one holds only more text for the open block."""
+        for event, data in received:
+            if event or self._kind is None or self._held or not self._extend_text(self._kind, data, out):
+                out += self.feed(event, data)
+
+    def _extend_text(self, kind: _Kind, data: str, out: list[StreamEvent]) -> bool:
+        """Append to the open block; returns whether the event holds nothing else."""
+        try:
+            chunk = decode_chunk(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            return False
+        candidate = chunk.candidates[0] if chunk.candidates else None
+        parts = None if candidate is None or candidate.content is None else candidate.content.parts
+        if candidate is None or not parts or len(parts) != 1 or not self._response:
+            return False
+        if candidate.finish_reason is not None or self._reason is not None or chunk.error is not None:
+            return False
+        part = parts[0]
+        if not part.text or not part.text.isascii() or part.thought_signature is not None:
+            return False
+        if kind != ("thinking" if part.thought else "text"):
+            return False
+        if chunk.usage_metadata is not None:
+            self._tokens.append(chunk.usage_metadata)
+        self._emit_text(kind, part.text, out)
+        return True
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer, after the end of the stream."""

@@ -17,7 +17,7 @@ from steersman.provider.streaming.output_tool import OutputMode
 from steersman.provider.wires.google.decode import OPAQUE
 from steersman.provider.wires.google.schema import convert_schema
 from steersman.provider.wires.google.tools import ToolSet, encode_tools
-from steersman.provider.wires.protocol import encode_json
+from steersman.provider.wires.protocol import encode_json, memoize_by_identities
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
@@ -67,23 +67,32 @@ class _EncodedMessages:
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
     tools = encode_tools(request.tools)
+    limit = None if options.max_tokens is None else limit_output_tokens(model, request, options.max_tokens)
+    head, limit = _encode_head((model, options, tools), request.system_prompt, limit, bool(request.tools))
+    return b"".join((head, _encode_messages(model, request, tools), b"]}")), limit
+
+
+@memoize_by_identities(limit=256)
+def _encode_head(
+    parts: Sequence[Any], system_prompt: str, limit: int | None, has_tools: bool
+) -> tuple[bytes, int | None]:
+    """Encode what the requests of a conversation begin with, and return it with the limit in it."""
+    model, options, tools = cast(tuple[Model, StreamOptions, ToolSet], parts)
     fields: dict[str, Any] = {}
-    if request.system_prompt:
-        fields["systemInstruction"] = {"parts": [{"text": replace_lone_surrogates(request.system_prompt)}]}
-    if request.tools:
+    if system_prompt:
+        fields["systemInstruction"] = {"parts": [{"text": replace_lone_surrogates(system_prompt)}]}
+    if has_tools:
         fields["tools"] = [{"functionDeclarations": msgspec.Raw(tools.encoded)}]
         if options.tool_choice in _MODES:
             fields["toolConfig"] = {"functionCallingConfig": {"mode": _MODES[options.tool_choice]}}
-    generation = _build_options(model, request, options)
+    generation = _build_options(model, replace(options, max_tokens=limit), has_tools=has_tools)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
     generation |= extra.get("generationConfig") or {}
     if generation:
         fields["generationConfig"] = generation
     fields |= {name: value for name, value in extra.items() if name != "generationConfig"}
-    head = encode_json(fields)
-    begin = b"{" if not fields else head[:-1] + b","
-    body = b"".join((begin, b'"contents":[', _encode_messages(model, request, tools), b"]}"))
-    return body, generation.get("maxOutputTokens")
+    begin = b"{" if not fields else encode_json(fields)[:-1] + b","
+    return begin + b'"contents":[', generation.get("maxOutputTokens")
 
 
 def parse_version(model_id: str) -> tuple[int, int] | None:
@@ -94,10 +103,8 @@ def parse_version(model_id: str) -> tuple[int, int] | None:
     return (99, 0) if _LATEST.search(model_id) else None
 
 
-def _build_options(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+def _build_options(model: Model, options: StreamOptions, *, has_tools: bool) -> dict[str, Any]:
     config: dict[str, Any] = {}
-    if options.max_tokens is not None:
-        options = replace(options, max_tokens=limit_output_tokens(model, request, options.max_tokens))
     if options.temperature is not None:
         config["temperature"] = options.temperature
     if options.top_p is not None:
@@ -112,7 +119,7 @@ def _build_options(model: Model, request: Request, options: StreamOptions) -> di
     if thinking is not None:
         config["thinkingConfig"] = thinking
     # Before version 3, tools and an output schema exclude each other; the loop validates the answer anyway.
-    if options.output_schema is not None and (not request.tools or (parse_version(model.id) or (0, 0)) >= (3, 0)):
+    if options.output_schema is not None and (not has_tools or (parse_version(model.id) or (0, 0)) >= (3, 0)):
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = convert_schema(options.output_schema)
     return config

@@ -77,22 +77,9 @@ class OpenAIResponsesDecoder:
     """Decodes one answer."""
 
     __slots__ = (
-        "_blocks",
-        "_calls",
-        "_custom",
-        "_error",
-        "_hot",
-        "_hot_block",
-        "_model",
-        "_names",
-        "_output",
-        "_raw_reason",
-        "_reason",
-        "_response",
-        "_started",
-        "_unknown_events",
-        "done",
-    )
+        "_blocks", "_calls", "_custom", "_error", "_hot", "_hot_block", "_model", "_names", "_output", "_raw_reason",
+        "_reason", "_response", "_started", "_unknown_events", "done",
+    )  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, custom: Set[str]) -> None:
         self.done = False
@@ -119,23 +106,35 @@ class OpenAIResponsesDecoder:
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """Decode one event; raises for an error event, a failed response, or malformed data."""
-        try:
-            read = events.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            return self._feed_leniently(event, data)
-        block = self._hot_block
-        if block is not None and read.delta and not block.held:
-            hot = self._hot
+        out: list[StreamEvent] = []
+        self.feed_all(((event, data),), out)
+        return out
+
+    def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
+        """Decode several events, up to the terminal one."""
+        for event, data in received:
+            try:
+                read = events.decode(data)
+            except (msgspec.DecodeError, RecursionError):
+                out += self._feed_leniently(event, data)
+                continue
+            block, hot = self._hot_block, self._hot
             if (
-                read.type == hot.type
+                block is not None
+                and read.delta
+                and not block.held
+                and read.type == hot.type
                 and read.output_index == hot.output_index
                 and read.content_index == hot.content_index
                 and read.summary_index == hot.summary_index
                 and (read.output_index is not None or read.item_id == hot.item_id)
             ):
-                return (block.add(read.delta),)
-        kind = read.type or event
-        return self._start_message(kind, self._add_event(kind, read, data, read.delta))
+                out.append(block.add(read.delta))
+                continue
+            kind = read.type or event
+            out += self._start_message(kind, self._add_event(kind, read, data, read.delta))
+            if self.done:
+                return
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises if the terminal event is missing."""

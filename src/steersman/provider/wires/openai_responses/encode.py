@@ -61,11 +61,8 @@ class ToolSet:
     known: frozenset[str]
     """The names on the wire."""
 
-    @property
-    def renamed(self) -> tuple[tuple[str, str], ...]:
-        """The changed names; encoded messages depend on them."""
-        pairs = ((tool.name, self.names.to_wire(tool.name)) for tool in self.tools)
-        return tuple((name, wire) for name, wire in pairs if name != wire)
+    renamed: tuple[tuple[str, str], ...]
+    """The changed names; encoded messages depend on them."""
 
 
 @dataclass(slots=True)
@@ -97,8 +94,10 @@ def encode_tools(request: Request) -> ToolSet:
 @memoize_by_identities(limit=64)
 def _encode_shared_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
-    known = frozenset(names.to_wire(spec.name) for spec in tools)
-    return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools], known)
+    pairs = [(spec.name, names.to_wire(spec.name)) for spec in tools]
+    known = frozenset(wire for _, wire in pairs)
+    renamed = tuple((name, wire) for name, wire in pairs if name != wire)
+    return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools], known, renamed)
 
 
 def find_extra_tools(model: Model) -> frozenset[str]:
@@ -113,8 +112,19 @@ def find_extra_tools(model: Model) -> frozenset[str]:
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
     tools = encode_tools(request)
-    fields = _build_options(model, request, options)
-    if request.tools:
+    limit = None
+    if options.max_tokens is not None:
+        limit = max(limit_output_tokens(model, request, options.max_tokens), _MIN_OUTPUT_TOKENS)
+    head, limit = _encode_head((model, options, tools), request.system_prompt, limit)
+    return b"".join((head, _encode_messages(model, request, tools), b"]}")), limit
+
+
+@memoize_by_identities(limit=256)
+def _encode_head(parts: Sequence[Any], system_prompt: str, limit: int | None) -> tuple[bytes, int | None]:
+    """Encode what the requests of a conversation begin with, and return it with the limit in it."""
+    model, options, tools = cast(tuple[Model, StreamOptions, ToolSet], parts)
+    fields = _build_options(model, options, system_prompt, limit)
+    if tools.tools:
         fields["tools"] = [*map(msgspec.Raw, tools.encoded)]
         fields["tool_choice"] = options.tool_choice
     extra = dict(cast(Mapping[str, Any], model.settings.get("extra_body") or {}))
@@ -122,17 +132,16 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
         fields["tools"] = [*map(msgspec.Raw, tools.encoded), *extra.pop("tools")]
     fields.update(extra)
     head = encode_json({name: value for name, value in fields.items() if value is not None})
-    body = b"".join((head[:-1], b',"input":[', _encode_messages(model, request, tools), b"]}"))
-    return body, fields.get("max_output_tokens")
+    return head[:-1] + b',"input":[', fields.get("max_output_tokens")
 
 
-def _build_options(model: Model, request: Request, options: StreamOptions) -> dict[str, Any]:
+def _build_options(model: Model, options: StreamOptions, system_prompt: str, limit: int | None) -> dict[str, Any]:
     require_accepted("openai", model, options)
     fields: dict[str, Any] = {"model": model.id, "stream": True, "store": False}
-    if request.system_prompt:
-        fields["instructions"] = replace_lone_surrogates(request.system_prompt)
-    if options.max_tokens is not None:
-        fields["max_output_tokens"] = max(limit_output_tokens(model, request, options.max_tokens), _MIN_OUTPUT_TOKENS)
+    if system_prompt:
+        fields["instructions"] = replace_lone_surrogates(system_prompt)
+    if limit is not None:
+        fields["max_output_tokens"] = limit
     if options.temperature is not None:
         fields["temperature"] = options.temperature
     if options.top_p is not None:
@@ -174,12 +183,10 @@ def _encode_messages(model: Model, request: Request, tools: ToolSet) -> bytes:
     messages = request.messages
     base: object = getattr(messages, "base", None)
     own_ids = model.provider if model.base_url and not _is_openai(model.base_url) else None
-    encoded = _EncodedMessages(tools.names, tools.renamed, own_ids)
-    if isinstance(base, MemoList):
-        known: _EncodedMessages | None = base.memo.get(_MEMO)
-        if known is not None and known.renamed == encoded.renamed and known.own_ids == own_ids:
-            encoded = known
-        else:
+    encoded: _EncodedMessages | None = base.memo.get(_MEMO) if isinstance(base, MemoList) else None
+    if encoded is None or encoded.renamed != tools.renamed or encoded.own_ids != own_ids:
+        encoded = _EncodedMessages(tools.names, tools.renamed, own_ids)
+        if isinstance(base, MemoList):
             base.memo[_MEMO] = encoded
     pieces = encoded.pieces
     for index in range(len(pieces), len(messages)):
