@@ -101,7 +101,7 @@ def _write_cell(rows: dict[str, dict[str, list[float]]], peer: str, figure: str)
 
 def describe_machine() -> str:
     """The date, the versions and the machine."""
-    names = ", ".join(f"{name} {version(name)}" for name in ("steersman", "aiohttp", "msgspec"))
+    names = ", ".join(f"{name} {version(name)}" for name in ("aiohttp", "msgspec"))
     return (
         f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {names}; {os.cpu_count()} CPUs, "
         f"{platform.machine()}, {platform.system()} {platform.release()}, load {os.getloadavg()[0]:.1f}. "

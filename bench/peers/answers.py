@@ -62,7 +62,7 @@ def write_chat(pieces: list[str], calls: list[Call], turn: int) -> list[bytes]:
 def write_messages(pieces: list[str], calls: list[Call], turn: int) -> list[bytes]:
     """Anthropic Messages."""
     usage = {"input_tokens": 10, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1}
-    message = {
+    message: Json = {
         "id": f"msg_bench{turn}", "type": "message", "role": "assistant", "model": "bench", "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": usage,
     }  # fmt: skip
@@ -165,7 +165,7 @@ def read_messages(body: Json) -> tuple[Json, Json]:
 
 def read_responses(body: Json) -> tuple[Json, Json]:
     """The same for OpenAI Responses."""
-    items = [item for item in body["input"] if isinstance(item, dict)]
+    items: list[Json] = body["input"]
     calls = {item["call_id"]: json.loads(item["arguments"]) for item in items if item.get("type") == "function_call"}
     results = {item["call_id"]: item["output"] for item in items if item.get("type") == "function_call_output"}
     _check_tools(tool["name"] for tool in body["tools"])

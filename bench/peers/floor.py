@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
@@ -103,10 +103,9 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 class Chat:
     """OpenAI Chat Completions."""
 
-    headers: ClassVar = {"authorization": "Bearer x", "content-type": "application/json"}
-    separator = b"\n\n"
-
     def __init__(self, model: str) -> None:
+        self.headers = {"authorization": "Bearer x", "content-type": "application/json"}
+        self.separator = b"\n\n"
         self.path = "/v1/chat/completions"
         tools = [
             {"type": "function", "function": {"name": name, "description": text, "parameters": schema}}
@@ -172,10 +171,9 @@ _decode_message_event = msgspec.json.Decoder(_MessageEvent).decode
 class Messages:
     """Anthropic Messages."""
 
-    headers: ClassVar = {"x-api-key": "x", "anthropic-version": "2023-06-01", "content-type": "application/json"}
-    separator = b"\n\n"
-
     def __init__(self, model: str) -> None:
+        self.headers = {"x-api-key": "x", "anthropic-version": "2023-06-01", "content-type": "application/json"}
+        self.separator = b"\n\n"
         self.path = "/v1/messages"
         tools = [{"name": name, "description": text, "input_schema": schema} for name, text, schema in jobs.SCHEMAS]
         fields = {"model": model, "stream": True, "max_tokens": 4096, "system": jobs.SYSTEM, "tools": tools}
@@ -230,10 +228,9 @@ _decode_response_event = msgspec.json.Decoder(_ResponseEvent).decode
 class Responses:
     """OpenAI Responses."""
 
-    headers: ClassVar = {"authorization": "Bearer x", "content-type": "application/json"}
-    separator = b"\n\n"
-
     def __init__(self, model: str) -> None:
+        self.headers = {"authorization": "Bearer x", "content-type": "application/json"}
+        self.separator = b"\n\n"
         self.path = "/v1/responses"
         tools = [
             {"type": "function", "name": name, "description": text, "parameters": schema}
@@ -300,10 +297,9 @@ _decode_gemini_event = msgspec.json.Decoder(_GeminiEvent).decode
 class Gemini:
     """Google's Gemini."""
 
-    headers: ClassVar = {"x-goog-api-key": "x", "content-type": "application/json"}
-    separator = b"\r\n\r\n"
-
     def __init__(self, model: str) -> None:
+        self.headers = {"x-goog-api-key": "x", "content-type": "application/json"}
+        self.separator = b"\r\n\r\n"
         self.path = f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
         tools = [{"name": name, "description": text, "parameters": schema} for name, text, schema in jobs.SCHEMAS]
         fields = {
