@@ -15,6 +15,7 @@ SubscriptionId: TypeAlias = int
 
 _log = logging.getLogger("steersman")
 _ids = itertools.count(1)
+_NO_IDS: frozenset[SubscriptionId] = frozenset()
 
 
 class Dispatcher:
@@ -34,8 +35,8 @@ class Dispatcher:
         self.callbacks: tuple[tuple[SubscriptionId, Subscriber], ...] = ()
         # Those that also want each delta of an answer.
         self.delta_callbacks = self.callbacks
-        self._whole: set[SubscriptionId] = set()
-        self._answering: set[SubscriptionId] = set()
+        self._whole: frozenset[SubscriptionId] = _NO_IDS
+        self._answering: frozenset[SubscriptionId] = _NO_IDS
         # Whether a subscriber is being called, and whether it gave rise to an event that must wait for this one.
         self.dispatching = self.has_held_events = False
         # Called when the last subscriber that answers questions has gone.
@@ -61,9 +62,9 @@ class Dispatcher:
             )
         number = next(_ids)
         if answers:
-            self._answering.add(number)
+            self._answering |= {number}
         if not deltas:
-            self._whole.add(number)
+            self._whole |= {number}
         self._subscribers[number] = callback
         self._set_callbacks()
         return number
@@ -71,10 +72,10 @@ class Dispatcher:
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Remove a subscriber; unknown ids are ignored, because one that raised was removed already."""
         if self._subscribers.pop(subscription, None) is not None:
-            self._whole.discard(subscription)
+            self._whole -= {subscription}
             self._set_callbacks()
             if subscription in self._answering:
-                self._answering.discard(subscription)
+                self._answering -= {subscription}
                 if not self._answering and self.on_unanswered is not None:
                     self.on_unanswered()
 

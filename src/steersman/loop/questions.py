@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -162,7 +161,8 @@ class Questions:
 
     def __init__(self) -> None:
         self.open: dict[str, Question] = {}
-        self._resolved: deque[str] = deque(maxlen=_REMEMBERED_IDS)
+        # The ids of the last ones, in order; a dict, because an empty deque is large, and every agent has one.
+        self._resolved: dict[str, None] = {}
         # Answers to questions that are yet to be asked again after a crash.
         self.early: dict[str, Answer] = {}
         # By call id: the questions that were open when another program ended, while their calls are settled.
@@ -178,7 +178,7 @@ class Questions:
         question = self.open.get(approval_id)
         if question is not None:
             return question.decide(answer)
-        if approval_id in tuple(self._resolved):
+        if approval_id in self._resolved:
             return False
         raise UnknownApproval(
             f"This agent has asked no question with the id {approval_id!r}. "
@@ -187,7 +187,7 @@ class Questions:
 
     def answer_or_keep(self, approval_id: str, answer: Answer) -> None:
         """Answer a question, or keep the answer until it is asked: a crash may have cut it off. For any thread."""
-        if approval_id in tuple(self._resolved):
+        if approval_id in self._resolved:
             return
         self.early[approval_id] = answer
         while len(self.early) > _REMEMBERED_IDS:
@@ -199,7 +199,9 @@ class Questions:
 
     def remove(self, approval_id: str) -> None:
         """A question is resolved: its id is known for a while, so that a second answer is no error."""
-        self._resolved.append(approval_id)
+        self._resolved[approval_id] = None
+        if len(self._resolved) > _REMEMBERED_IDS:
+            del self._resolved[next(iter(self._resolved))]
         self.open.pop(approval_id, None)
 
     def close_call(self, run: Run, call_id: str) -> None:
