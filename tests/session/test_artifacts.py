@@ -25,6 +25,7 @@ from steersman.testing import ScriptedModel, answer, call, replay
 from steersman.types.artifacts import (
     MAX_ARTIFACT_BYTES,
     Artifact,
+    ArtifactChange,
     ArtifactNotFound,
     Artifacts,
     MemoryContents,
@@ -350,6 +351,7 @@ def test_an_artifact_with_a_key_of_this_machine_is_not_imported(tmp_path: Path) 
         {"saved": [{"name": "../a", "version": 1, "size": 1, "mime_type": "text/plain", "sha256": "x"}]},
         {"saved": [{"name": "a\u202eb", "version": 1, "size": 1, "mime_type": "text/plain", "sha256": "x"}]},
         {"saved": [{"name": "a", "version": 0, "size": 1, "mime_type": "text/plain", "sha256": "x"}]},
+        {"saved": [{"name": "a", "version": 10**30, "size": 1, "mime_type": "text/plain", "sha256": "x"}]},
         {"saved": [{"name": "a", "version": 1, "size": 1, "mime_type": "text/html\r\nX: y", "sha256": "x"}]},
     ],
 )
@@ -392,6 +394,33 @@ def test_a_damaged_content_is_told_when_it_is_loaded(data: Any) -> None:
         assert session.artifacts.load("b") == b"2"
 
 
+def test_a_content_that_is_damaged_is_written_again_when_it_is_saved_again(tmp_path: Path) -> None:
+    store = MemoryStore()
+    with Session.create(store, "s") as session:
+        session.artifacts.save("a", "1")
+    found = records(store, "s")
+    next(record for record in found if record.type == CONTENT).payload["data"] = "AAAA"
+    with Session.open(store, planted(store, found)) as session:
+        session.artifacts.save("b", "1")
+        session.artifacts.save("c", "1")
+        assert _read(session.artifacts) == {"a": [b"1"], "b": [b"1"], "c": [b"1"]}
+        id = session.id
+    assert len([record for record in records(store, id) if record.type == CONTENT]) == 2
+    with Session.open(store, id) as session:
+        assert session.artifacts.load("b") == b"1"
+        session.export(tmp_path / "s.jsonl")
+    with Session.import_(tmp_path / "s.jsonl", MemoryStore()) as session:
+        assert session.problems == []
+        assert session.artifacts.load("b") == b"1"
+
+
+def test_a_content_of_an_earlier_program_is_not_written_again(stores: Store) -> None:
+    for name in "ab":
+        with Session.open(stores, "s", create=True) as session:
+            session.artifacts.save(name, "1")
+    assert len([record for record in records(stores, "s") if record.type == CONTENT]) == 1
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -422,6 +451,11 @@ def test_what_is_no_content_or_too_much_is_refused() -> None:
     with pytest.raises(ValueError, match="Begin another session"):
         check_room(256 << 20, 1)
     assert kept.list() == []
+    last = Artifact("a", 10**9, 1, "text/plain", "x")
+    kept.restore([(0, ArtifactChange((last,)))])
+    with pytest.raises(ValueError, match="the highest version"):
+        kept.save("a", "x")
+    assert kept.versions("a") == [last]
 
 
 def test_the_largest_artifact_fits_and_a_full_session_takes_no_more(stores: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
+from contextlib import suppress
 from hashlib import sha256
 
 from steersman.session.index import Index
@@ -13,6 +14,7 @@ from steersman.session.recorder import Recorder
 from steersman.session.records import CONTENT, decode, make_content_id
 from steersman.session.stores.store import make_read_only_error
 from steersman.types.artifacts import ArtifactNotFound, check_room
+from steersman.types.ids import new_id
 
 
 class SessionContents:
@@ -24,19 +26,23 @@ class SessionContents:
         self._recorder = recorder
         self._index = index
         self._lock = threading.Lock()
+        # The hashes of contents that were recorded here, or read and found whole.
+        self._whole: set[str] = set()
 
     def put(self, data: bytes, /) -> tuple[str, int]:
-        """Record a content, unless the session has it."""
+        """Record a content, unless the session has it. One from before is read once, as it may be damaged."""
         if self._recorder.journal is None:
             raise make_read_only_error(self._session_id)
         data = self._recorder.redact_bytes(data)
         digest = sha256(data).hexdigest()
         with self._lock:
-            if digest not in self._index.contents:
+            if not self._is_whole(digest):
                 check_room(sum(size for _, size in self._index.contents.values()), len(data))
                 payload = {"data": base64.b64encode(data).decode("ascii")}
-                record = self._recorder.journal.add(CONTENT, payload, id=make_content_id(digest))
+                again = new_id("again") if digest in self._index.contents else ""
+                record = self._recorder.journal.add(CONTENT, payload, id=make_content_id(digest, again))
                 self._index.contents[digest] = record.seq, len(data)
+                self._whole.add(digest)
         return digest, len(data)
 
     def get(self, digest: str, /) -> bytes:
@@ -47,7 +53,14 @@ class SessionContents:
             raise ArtifactNotFound(
                 f"The content of this artifact is missing or damaged in session {self._session_id!r}."
             )
+        self._whole.add(digest)
         return data
+
+    def _is_whole(self, digest: str) -> bool:
+        if digest in self._index.contents and digest not in self._whole:
+            with suppress(ArtifactNotFound):
+                self.get(digest)
+        return digest in self._whole
 
     def _read(self, seq: int) -> bytes | None:
         lines = self._source.lines(seq - 1)

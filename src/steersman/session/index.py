@@ -154,8 +154,9 @@ class Index:
             self.tree.changes.append((head.seq, head.parent))
             return
         if head.type == CONTENT:
-            # In base64 four characters are three bytes; a little more than the size.
-            self.contents.setdefault(find_digest(head.id), (head.seq, len(bytes(head.payload)) * 3 // 4))
+            # In base64 four characters are three bytes; a little more than the size. A later record of the same hash
+            # stands for one that was damaged.
+            self.contents[find_digest(head.id)] = head.seq, len(bytes(head.payload)) * 3 // 4
             return
         if head.type not in KINDS:
             self.unknown.add(head.type)

@@ -93,14 +93,14 @@ def make_header(session_id: str, created: float) -> Payload:
     return {"format": FORMAT, "session_id": session_id, "created": created}
 
 
-def make_content_id(digest: str) -> str:
-    """The id of the record with the content that has this SHA-256."""
-    return _CONTENT_ID + digest
+def make_content_id(digest: str, again: str = "") -> str:
+    """The id of the record with the content that has this SHA-256; `again` tells one from an earlier, damaged one."""
+    return f"{_CONTENT_ID}{digest}.{again}" if again else _CONTENT_ID + digest
 
 
 def find_digest(record_id: str) -> str:
     """The hash in the id of a record with a content."""
-    return record_id.removeprefix(_CONTENT_ID)
+    return record_id.removeprefix(_CONTENT_ID).partition(".")[0]
 
 
 def make_title(records: Iterable[Record], longest: int = 80) -> str:

@@ -22,6 +22,9 @@ MAX_ARTIFACT_BYTES: Final = 16 << 20
 MAX_CONTENT_BYTES: Final = 256 << 20
 """The most that all artifacts of a session have together, on all its branches: 256 MiB. Equal contents count once."""
 
+MAX_VERSION: Final = 10**9
+"""The highest version."""
+
 MAX_NAME_BYTES: Final = 200
 """The longest name, in UTF-8."""
 
@@ -76,7 +79,7 @@ class ArtifactChange(msgspec.Struct, frozen=True):
         for artifact in self.saved:
             check_name(artifact.name)
             check_mime_type(artifact.mime_type)
-            if artifact.version < 1 or not 0 <= artifact.size <= MAX_ARTIFACT_BYTES:
+            if not 1 <= artifact.version <= MAX_VERSION or not 0 <= artifact.size <= MAX_ARTIFACT_BYTES:
                 raise ValueError(f"version {artifact.version} with {artifact.size} bytes")
 
 
@@ -146,8 +149,10 @@ class Artifacts:
         content = _encode(name, data)
         kind = check_mime_type(mime_type) if mime_type is not None else _guess_mime_type(name, data)
         with self._lock:
-            digest, size = self.contents.put(content)
             version = max(self._versions.get(name, {0: None})) + 1
+            if version > MAX_VERSION:
+                raise ValueError(f"{name!r} has the highest version, {MAX_VERSION:,}. Use another name.")
+            digest, size = self.contents.put(content)
             change = ArtifactChange((Artifact(name, version, size, kind, digest),))
             self._keep(len(self._entries), change)
             if self.listener is not None:

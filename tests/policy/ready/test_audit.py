@@ -109,6 +109,44 @@ def test_what_is_missing_at_the_end_shows_only_with_an_anchor(tmp_path: Path) ->
         assert "its end is missing" in report.problem
 
 
+@pytest.mark.parametrize("kept", ["nothing", "some lines", "other lines", "a shorter last line", "all but a word"])
+def test_a_writer_does_not_continue_a_log_that_was_changed_behind_its_back(tmp_path: Path, kept: str) -> None:
+    path, other = tmp_path / "audit.jsonl", tmp_path / "other.jsonl"
+    log, beside = AuditLog(path, clock=lambda: 1.0), AuditLog(path, clock=lambda: 2.0)
+    for number in range(5):
+        log.append("note", {"number": number})
+    beside.append("note", "of another writer")
+    log.append("note", "after it")
+    whole = path.read_bytes()
+    write_log(other, lines=9)
+    changed = {
+        "nothing": b"",
+        "some lines": b"".join(whole.splitlines(keepends=True)[:2]),
+        "other lines": other.read_bytes(),
+        "a shorter last line": whole[:-9],
+        "all but a word": whole.replace(b"after it", b"before it") + whole.splitlines(keepends=True)[0],
+    }[kept]
+    path.write_bytes(changed)
+    for _ in range(2):
+        with pytest.raises(AuditError, match="line 7, which was there before, is no longer in its place"):
+            log.append("note", "hides it")
+    assert path.read_bytes() == changed
+    assert not verify_audit_log(path, anchor=log.anchor).ok
+    path.write_bytes(whole)
+    log.append("note", "all is well")
+    assert verify_audit_log(path, anchor=log.anchor).lines == 8
+
+
+def test_the_kind_of_a_line_is_redacted_and_cut(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", secrets=["hunter2222"])
+    log.append("hunter2222" + "k" * 100_000, "x")
+    log.append("note", "after it")
+    report = verify_audit_log(tmp_path / "audit.jsonl", anchor=log.anchor)
+    assert (report.ok, report.lines) == (True, 2)
+    assert len(json.loads((tmp_path / "audit.jsonl").read_bytes().splitlines()[0])["kind"]) == 200
+    assert b"hunter2222" not in (tmp_path / "audit.jsonl").read_bytes()
+
+
 def test_a_log_computed_anew_shows_with_a_key_or_an_anchor(tmp_path: Path) -> None:
     path, forged = tmp_path / "audit.jsonl", tmp_path / "forged.jsonl"
     anchor = write_log(path, key=KEY)

@@ -6,6 +6,7 @@ import multiprocessing
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -115,3 +116,10 @@ def test_several_processes_lose_no_entry(tmp_path: Path) -> None:
 def test_a_budget_without_a_limit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="max_cost"):
         DailyBudget(tmp_path / "x", "ada")
+
+
+@pytest.mark.parametrize("most", [float("nan"), -1, "5"])
+@pytest.mark.parametrize("name", ["max_cost", "max_tokens"])
+def test_a_budget_that_could_not_be_held_is_refused(tmp_path: Path, name: str, most: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} is a number from 0 on"):
+        DailyBudget(tmp_path / "budget.json", "ada", **{name: most})

@@ -26,6 +26,7 @@ from steersman.types.usage import Usage
 
 FsyncPolicy: TypeAlias = Literal["always", "run", "never"]
 _LONGEST_DATA = MAX_LINE // 2
+_LONGEST_KIND = 200
 
 
 class AuditLog:
@@ -53,7 +54,8 @@ class AuditLog:
         self._key, self._fsync, self._secrets = key, fsync, tuple(secrets)
         self._redact_text, self._max_text, self._clock = redact_text, max_text, clock
         self._lock = threading.Lock()
-        self._last, self._end = AuditAnchor(0, FIRST_HASH), -1
+        # The last line that is known here, where it ends, and whether there may be something after it.
+        self._last, self._end, self._must_look = AuditAnchor(0, FIRST_HASH), 0, True
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file: int | None = os.open(self.path, flags, 0o600)
         try:
@@ -114,6 +116,7 @@ class AuditLog:
         await call_in_thread(self._append, kind, data, sync=self._fsync == "always")
 
     def _append(self, kind: str, data: Any, *, sync: bool) -> AuditAnchor:
+        kind = str(self._redact(kind))[:_LONGEST_KIND]
         clean = self._shorten(self._redact(msgspec.to_builtins(data, enc_hook=repr)))
         with self._lock:
             if self._file is None:
@@ -123,7 +126,7 @@ class AuditLog:
                 if sync:
                     os.fsync(self._file)
             except OSError as error:
-                self._end = -1  # how much of it is in the file is not known
+                self._must_look = True  # how much of it is in the file is not known
                 raise AuditError(f"The audit log {self.path} cannot be written: {error}.") from error
             return self._last
 
@@ -131,7 +134,7 @@ class AuditLog:
         """Append lines under a lock that other processes respect, after what they wrote."""
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
-            if os.fstat(file).st_size != self._end:
+            if self._must_look or os.fstat(file).st_size != self._end:
                 self._catch_up(file)
             for kind, data in records:
                 self._write_line(file, kind, data)
@@ -147,15 +150,31 @@ class AuditLog:
     def _catch_up(self, file: int) -> None:
         """Find the last line. Bytes after it were torn by a crash: they are cut off, and a line says so."""
         size = os.fstat(file).st_size
+        self._check_known(file, size)
         tail = os.pread(file, 2 * MAX_LINE + 2, max(0, size - 2 * MAX_LINE - 2))
         body, _, torn = tail.rpartition(b"\n")
         if len(torn) > MAX_LINE:
             raise AuditError(f"{self.path} is not an audit log: its last line is too long.")
         self._last = self._read_last(body) if body else AuditAnchor(0, FIRST_HASH)
         self._end = size - len(torn)
+        self._must_look = False
         if torn:
             os.ftruncate(file, self._end)
             self._write_line(file, "recovered", {"torn_bytes": len(torn), "sha256": hashlib.sha256(torn).hexdigest()})
+
+    def _check_known(self, file: int, size: int) -> None:
+        """Raise if the last line that is known here is no longer in its place: lines after it would hide that."""
+        start = max(0, self._end - MAX_LINE - 1)
+        raw = os.pread(file, self._end - start, start) if size >= self._end else b""
+        try:
+            if self._end == 0 or parse_line(raw[:-1].rpartition(b"\n")[2], self._key).hash == self._last.hash:
+                return
+        except ValueError:  # also what msgspec raises
+            pass
+        raise AuditError(
+            f"The audit log {self.path} was changed: line {self._last.seq}, which was there before, is no longer in "
+            "its place. Keep the file as it is, and begin another one."
+        )
 
     def _read_last(self, body: bytes) -> AuditAnchor:
         try:

@@ -65,6 +65,10 @@ class DailyBudget:
     ) -> None:
         if max_cost is None and max_tokens is None:
             raise ValueError("A budget needs max_cost, max_tokens or both.")
+        for name, most in (("max_cost", max_cost), ("max_tokens", max_tokens)):
+            # Nothing is more than NaN: such a budget would never end.
+            if most is not None and not (is_instance(most, int | float) and most >= 0):
+                raise ValueError(f"{name} is a number from 0 on, got {most!r}.")
         self.path = Path(path)
         self._user, self._clock = user, clock
         self.max_cost, self.max_tokens = max_cost, max_tokens
