@@ -222,7 +222,10 @@ async def test_settings_are_changed_through_any_server(store: Store) -> None:
         receipt = await b.act(id, "configure", body, Idempotency_Key="k")
         assert await b.act(id, "configure", body, Idempotency_Key="k") == receipt
         status, problem = await b.send("POST", f"/sessions/{id}/configure", {"model": "scripted:nope"})
-        assert (status, problem["detail"]) == (422, "The model 'scripted:nope' is not offered. Models here: .")
+        assert (status, problem["detail"]) == (
+            422,
+            "The model 'scripted:nope' is not offered. No other model may be chosen here.",
+        )
         await a.act(id, "abort")  # it is heard after what was queued before
         while (shown := (await a.send("GET", f"/sessions/{id}"))[1])["thinking_level"] != "high":
             pass

@@ -39,7 +39,8 @@ def change_settings(agent: AgentSettings, changes: Mapping[str, Any], models: Co
 def check_offered(model: str, models: Collection[str]) -> None:
     """Raise `ValueError` unless the model is one of those that may be chosen."""
     if model not in models:
-        raise ValueError(f"The model {model!r:.100} is not offered. Models here: {', '.join(models)}.")
+        choice = f"Models here: {', '.join(models)}" if models else "No other model may be chosen here"
+        raise ValueError(f"The model {model!r:.100} is not offered. {choice}.")
 
 
 def restore_settings(
