@@ -13,7 +13,14 @@ from typing import Literal, TypeAlias
 from steersman.policy.destructive import find_destructive_effects
 from steersman.policy.shell.arguments import NeedsApproval, read_arguments
 from steersman.policy.shell.prefix_rules import drop_global_options, explain_unsafe_arguments
-from steersman.policy.shell.programs import changes_shell, explain_runner, split_words, takes_commands
+from steersman.policy.shell.programs import (
+    SCRIPTS,
+    SUBCOMMANDS,
+    changes_shell,
+    explain_runner,
+    split_words,
+    takes_commands,
+)
 from steersman.policy.shell.syntax import Part, Word
 from steersman.policy.shell.table import Entry, find_entry, find_program
 
@@ -85,7 +92,7 @@ def sort_part(part: Part) -> Kind:
         return Kind(why=why)
     if entry.key in LOOKERS:
         return Kind("kind", tuple(texts[: len(entry.key.split())]))
-    if entry.key in PROJECT_RUNNERS:
+    if entry.key in PROJECT_RUNNERS or entry.key.partition(" ")[2] in SCRIPTS:
         return _sort_runner(part, entry, texts)
     if entry.key in _FORMATTERS or (entry.key in _LISTS and not _has_operands(entry, words)):
         return _sort_exact(part, runs_project=entry.key in _FORMATTERS)
@@ -113,7 +120,7 @@ def _sort_runner(part: Part, entry: Entry, texts: Sequence[str]) -> Kind:
     if part.piped:
         return Kind(why="what it does may depend on what it reads from the pipe")
     size = len(entry.key.split())
-    if entry.key.endswith(" run") and entry.check == "script":
+    if entry.key.partition(" ")[2] in SCRIPTS:
         size += 1
         if len(texts) < size or not _SCRIPT.fullmatch(texts[size - 1]):
             return Kind(why="what this script of the project does is not known from its name")
@@ -125,6 +132,10 @@ def _sort_unknown(part: Part, texts: Sequence[str]) -> Kind:
     if takes_commands(texts) or explain_runner(texts[0]) is not None:
         why = explain_runner(texts[0]) or "runs other commands"
         return Kind(why=f"{texts[0]!r:.100} {why}")
+    known, dash, _ = texts[0].partition("-")  # `git-push` is another name of `git push`
+    if find_program(texts[0]) is not None or (dash and known in SUBCOMMANDS):
+        # Many commands of such a program change something or talk to other machines: only those of the table are known.
+        return Kind(why=f"what {' '.join(texts[:2])!r:.100} does is not known from its words")
     return _sort_exact(part, runs_project=True)
 
 
