@@ -66,7 +66,6 @@ def test_a_command_without_a_rule_is_asked_about_again_and_a_question_that_is_ov
         terminal.wait_for("touch same")
         said(terminal, "s")
         terminal.wait_for("This is asked about every time")
-        terminal.press("backspace")
         said(terminal, "y")
         terminal.wait_for(lambda at: at.everything.count("Needs approval:") == 2)
         terminal.wait_for(MARK)

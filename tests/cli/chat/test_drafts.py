@@ -144,7 +144,8 @@ def test_a_file_is_attached_once_bounded_and_only_from_the_workspace(tmp_path: P
     (project / "picture.dat").write_bytes(PNG)
     os.mkfifo(project / "pipe")
     assert attached(project, "See @a.txt, @./a.txt (and @a.txt).") == ["Attached a.txt (2 lines)."]
-    assert attached(project, "@../outside @link @bytes @pipe @none @ me@a.txt @" + "x" * 5000) == []
+    assert attached(project, "@../outside @link @pipe @none @ me@a.txt @" + "x" * 5000) == []
+    assert attached(project, "@bytes") == ["bytes is not attached: it is neither text nor an image that fits."]
     (cut,) = attach_files("@long.txt", project)
     assert cut.about == "Attached long.txt (the beginning, 1 line)."
     assert isinstance(cut.content, TextContent)

@@ -46,6 +46,7 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
 ) -> None:
     (place.project / "a.txt").write_text("".join(f"line {number}\n" for number in range(1, 13)))
     server.say(
+        answer(call("write", path="../out.txt", content="x")),
         answer(call("write", path="a.txt", content="line 1\nline two\n")),
         answer(call("edit", path="a.txt", edits=[{"old": "line 6\n", "new": "six\n"}])),
         answer(call("edit", path="a.txt", edits=[{"old": "nowhere", "new": "x"}])),
@@ -64,6 +65,9 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
         # What a write would remove is seen before it is gone, with the numbers of its lines.
         terminal.wait_for("\n?")
         assert "May the agent overwrite this file?" in terminal.everything
+        # What has to fail has failed before, without a question.
+        assert terminal.everything.count("May the agent") == 1
+        assert "'../out.txt' is outside the workspace" in unwrapped(terminal)
         shown = "│ a.txt\n  │ @@ -1,12 +1,2 @@\n  │  line 1\n  │ -line 2\n"
         assert shown in terminal.everything
         assert "  │ -line 12\n  │ +line two\n" in terminal.everything
@@ -106,7 +110,7 @@ def test_a_person_sees_what_will_happen_decides_for_how_long_and_sees_what_came_
     assert (place.project / "a.txt").read_text().split("\n")[4:7] == ["line 5", "six", "line 7"]
     assert sorted(path.name for path in place.project.iterdir()) == ["a.txt", "made", "wait.sh"]
     assert read_settings(place.home / "config" / "steersman" / "config.toml").allow == ("bash(ls:*)",)
-    assert "plan mode" in heard(server, 10)[-1][1]
+    assert "plan mode" in heard(server, 11)[-1][1]
 
 
 def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, server: OpenAIChatServer) -> None:

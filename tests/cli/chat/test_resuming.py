@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from tests.cli.chat.kit import WAITING, chatting, heard
-from tests.cli.command import Place, environment
+from tests.cli.command import Place, environment, run_command
 from tests.cli.fork_server import COMMAND
 from tests.cli.pty_terminal import Terminal
 
@@ -42,6 +42,7 @@ def test_a_question_whose_run_was_killed_is_told_and_goes_on_with_the_model_that
             assert "1,012 in (1,000 cached) · 7 out" in unwrapped(terminal)
             assert "\u276f /cost This chat: 1,012 tokens in (1,000 read from the cache), 7 out" in unwrapped(terminal)
             assert columns < 80 or "1.0k in 7 out" in terminal.shown
+            assert " · 0% full" in terminal.shown
             terminal.enter("/model openai-chat:gpt-y")
             terminal.wait_for(lambda at: "Now the model is openai-chat:gpt-y" in unwrapped(at))
             terminal.enter("Second?")
@@ -64,3 +65,18 @@ def test_a_question_whose_run_was_killed_is_told_and_goes_on_with_the_model_that
         assert heard(server, 2)[2] == ("user", "Second?")
         with Terminal([*COMMAND, "sessions", "show", short], columns=200, rows=50, env=environ) as terminal:
             terminal.ended()
+
+
+def test_a_session_goes_on_with_the_model_it_used_unless_the_settings_name_one(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    server.say("One.", "Two.", "Three.")
+    run_command(["--model", "openai-chat:gpt-y", "-p", "Hi."], place=place, server=server)
+    environ = environment(place, server)
+    again = run_command(["-c", "-p", "Again."], place=place, env=environ)
+    assert (again.code, again.text) == (0, "Two.\n")
+    settings = place.home / "config" / "steersman" / "config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text('model = "openai-chat:gpt-z"\n')
+    run_command(["-c", "-p", "Again."], place=place, env=environ)
+    assert [request["model"] for request in server.requests] == ["gpt-y", "gpt-y", "gpt-z"]

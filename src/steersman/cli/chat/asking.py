@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.key_binding.vi_state import InputMode
 
-from steersman.cli.chat.question import QUIET, Question
+from steersman.cli.chat.question import CONFIRM, QUIET, Question
 from steersman.cli.terminal.approval import (
     SETTLING,
     ApprovalAnswer,
@@ -69,6 +69,12 @@ class Questions:
         else:
             # Shift+Tab leads through this mode to a stricter one: only a mode that stays is a yes.
             asyncio.get_running_loop().call_later(QUIET, self._answer_by_mode, question)
+
+    def enter_answer(self) -> None:
+        """Answers an open question with the typed line; one that is no answer gives way to the next."""
+        question = self.open
+        if question is not None and not question.answer_with(self.answer.text) and question.note != CONFIRM:
+            self.answer.reset()
 
     def refuse(self) -> None:
         """Answers an open question with no."""

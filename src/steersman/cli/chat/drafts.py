@@ -84,8 +84,8 @@ def attach_files(text: str, workspace: Path, approval: Approval | None = None) -
                 data = b"" if path in found else _read_at_most(files, path, _MAX_IMAGE_BYTES + 1)
             except (WorkspaceError, OSError):  # not a file, outside, or too long
                 continue
-            if path not in found and (attached := _attach(path, data)) is not None:
-                found[path] = attached
+            if path not in found:
+                found[path] = _attach(path, data)
             break
         if len(found) == _MAX_FILES:
             break
@@ -114,7 +114,7 @@ def get_typed_text(message: AgentMessage) -> str:
     return first.text if attached and isinstance(first, TextContent) else message.text
 
 
-def _attach(name: str, data: bytes) -> Attachment | None:
+def _attach(name: str, data: bytes) -> Attachment:
     try:
         if len(data) <= _MAX_IMAGE_BYTES:
             return Attachment(read_image(data), f"Attached the image {name}.")
@@ -125,7 +125,8 @@ def _attach(name: str, data: bytes) -> Attachment | None:
         content = kept.decode()
     except UnicodeDecodeError as error:
         if len(data) <= MAX_FILE_BYTES or error.start < len(kept) - 4:
-            return None
+            reason = "is not attached: it is neither text nor an image that fits."
+            return Attachment(TextContent(f"The file {name!r} {reason}"), f"{name} {reason}")
         content = kept[: error.start].decode()
     cut = len(data) > MAX_FILE_BYTES
     note = f"\n[only the first {MAX_FILE_BYTES:,} bytes; read has the rest]" if cut else ""

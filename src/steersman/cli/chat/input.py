@@ -178,8 +178,7 @@ def _bind_answer(keys: KeyBindings, screen: Screen) -> None:
     @keys.add("enter", filter=asked)
     @keys.add("c-j", filter=asked)
     def _(_: KeyPressEvent) -> None:
-        if screen.question is not None:
-            screen.question.answer_with(screen.questions.answer.text)
+        screen.questions.enter_answer()
 
     @keys.add("c-d", filter=asked)
     def _(_: KeyPressEvent) -> None:

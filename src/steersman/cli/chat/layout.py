@@ -25,6 +25,7 @@ from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
 from steersman.cli.chat.conversation import Conversation
+from steersman.cli.chat.window_use import get_window
 from steersman.cli.terminal.columns import measure_cells, truncate
 from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -74,7 +75,7 @@ def render_state(conversation: Conversation, hint: str, width: int, *, vim: str 
         parts["tokens"] = f"{_format_tokens(count_input_tokens(usage))} in {_format_tokens(usage.output or 0)} out"
     if usage.cost is not None:
         parts["cost"] = format_money(usage.cost)
-    window = conversation.agent.config.model.context_window
+    window = get_window(conversation.agent)
     if conversation.filled and window:
         parts["window"] = f"{min(100, conversation.filled * 100 // window)}% full"
     if conversation.waiting:

@@ -15,6 +15,8 @@ from steersman.cli.terminal.approval import SETTLING, ApprovalAnswer, ApprovalRe
 QUIET = 0.5
 """Seconds without a key after which the user is not typing."""
 
+CONFIRM = "The line arrived in one piece. Press Enter to confirm yes."
+
 
 class Question:
     """An open question and the answer so far."""
@@ -59,7 +61,7 @@ class Question:
             self.note = answer
             return False
         if answer.yes and not self._seen:
-            self.note = "The line arrived in one piece. Press Enter to confirm yes."
+            self.note = CONFIRM
             return False
         self.resolve(answer)
         return True

@@ -9,15 +9,22 @@ from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultM
 _BAR = 20
 
 
+def get_window(agent: Agent) -> int | None:
+    """The context window of the model; the size that is assumed for it where its own is unknown."""
+    config = agent.config.context_config
+    return agent.config.model.context_window or (None if config is None else config.max_context_tokens)
+
+
 def render_window_use(agent: Agent, counted: int | None) -> list[str]:
     """Renders a bar for each kind of content; `counted` is what the provider counted for the last answer."""
     kinds = _measure(agent)
-    used, window = sum(kinds.values()), agent.config.model.context_window
+    used, window = sum(kinds.values()), get_window(agent)
     whole = max(1, used if window is None else max(window, used))
     rows = [*kinds.items(), *([] if window is None else [("free", max(0, window - used))])]
     wide = max(len(name) for name, _ in rows)
     lines = [f"{name:<{wide}}  {_render_bar(tokens / whole)}  {tokens:>9,}" for name, tokens in rows]
-    size = "of an unknown window" if window is None else f"of {window:,} ({used * 100 // window}%)"
+    assumed = "" if agent.config.model.context_window else "; assumed, the window is unknown"
+    size = "of an unknown window" if window is None else f"of {window:,} ({used * 100 // window}%{assumed})"
     told = "" if counted is None else f" The provider counted {counted:,} for the last answer."
     return [*lines, f"About {used:,} tokens {size}, estimated.{told}"]
 

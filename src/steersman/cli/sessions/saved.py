@@ -152,19 +152,31 @@ def tally_open_session(session: Session, tally: Tally) -> None:
     tally.problems += describe_problems(session)
 
 
-def read_configured_model(options: Options, workspace: Path) -> str | None:
-    """Reads the model that was chosen with `/model` in the session that these options continue; `None` without one."""
-    model: object = None
+@dataclass(frozen=True, slots=True)
+class SessionModel:
+    """The models of a session: the one chosen with `/model`, and the one its last run was started with."""
+
+    chosen: str | None = None
+    used: str | None = None
+
+
+def read_session_model(options: Options, workspace: Path) -> SessionModel:
+    """Reads the models of the session that these options continue."""
+    chosen: object = None
+    used: object = None
     path = find_session_file(options.session_dir, workspace)
     try:
         saved = _choose_session(options, path, lambda _: None)
         with Session.open(saved.path, saved.id, write=False) as session:
             for record in session.records():
                 if record.type == CONFIGURED:
-                    model = record.payload.get("model", model)
+                    chosen = record.payload.get("model", chosen)
+                elif record.type == "run_start" and record.payload.get("parent_tool_call_id") is None:
+                    snapshot: object = record.payload.get("config_snapshot")
+                    used = cast(dict[str, Any], snapshot).get("model", used) if isinstance(snapshot, dict) else used
     except (UserError, SessionError):  # reported when the session is opened
-        return None
-    return model if isinstance(model, str) else None
+        return SessionModel()
+    return SessionModel(*(name if isinstance(name, str) and name else None for name in (chosen, used)))
 
 
 def shorten_session_id(options: Options, workspace: Path, id: str) -> str:
