@@ -234,6 +234,25 @@ def test_two_programs_use_one_store_and_neither_ends_the_calls_of_the_other(room
     assert (room.root / "a").read_text() == "0"
 
 
+def test_what_a_killed_program_left_is_finished_also_while_another_uses_the_store(room: Room) -> None:
+    (room.root / "a").write_text("0")
+    other = Checkpoints(room.root, room.store, "other")
+    other.begin("x", Place("other", "run", ""), "b")
+    room.begin(room.place())
+    room.begin(room.place(same=True), "c")
+    for name in "abc":
+        (room.root / name).write_text("1")
+    room.points.close()  # without the ends of its calls, as after a kill
+    room.reopen()
+    assert [[change.path for change in at.changes] for at in room.points.list()] == [["a", "b", "c"]]
+    other.end("x")
+    assert [[change.path for change in at.changes] for at in other.list()] == [["b"]]
+    other.close()
+    room.undo()
+    assert os.listdir(room.root) == ["a"]
+    assert (room.root / "a").read_text() == "0"
+
+
 @pytest.mark.real_time
 async def test_a_store_that_cannot_be_used_is_reported_and_stops_no_call(tmp_path: Path) -> None:
     damaged = tmp_path / "c.db"

@@ -67,8 +67,10 @@ class Checkpoints:
             self._last: Snapshot | None = None
             self._before: Snapshot | None = None
             self._calls: dict[str, list[OpenCall]] = {}
+            # Only one program at a time writes to a session: what is half done in this one is a killed program's.
+            self._finish_what_was_left(None if self._store.is_alone else session)
             if self._store.is_alone:
-                self._tidy_up()
+                self._remove_old()
                 self._store.share()
         except BaseException:
             self._store.close()
@@ -223,17 +225,22 @@ class Checkpoints:
 
     # Tidying up
 
-    def _tidy_up(self) -> None:
-        """Finish what killed programs left, and remove what is old. No other program uses the store now."""
+    def _finish_what_was_left(self, session: str | None) -> None:
+        """Finish what killed programs left: in this session, or, where no other program uses the store, in any."""
         for move in self._store.list_moves():
-            self.finished.append(Restorer(self._scanner, self._store.read, move.id).run(move.steps, again=True))
-            self._store.finish_move(move)
-        opened = self._store.list_calls()
-        with self._store.write():
-            if any(call.path is None for call in opened):
-                self._before = self._last = self._store.load_snapshot()
-            self._finish_calls(opened)
-            self._before = None
+            if session in (None, move.session):
+                self.finished.append(Restorer(self._scanner, self._store.read, move.id).run(move.steps, again=True))
+                self._store.finish_move(move)
+        opened = [call for call in self._store.list_calls() if session in (None, call.place.session)]
+        if opened:
+            with self._store.write():
+                if any(call.path is None for call in opened):
+                    self._before = self._last = self._store.load_snapshot()
+                self._finish_calls(opened)
+                self._before = None
+
+    def _remove_old(self) -> None:
+        """Remove what is old. No other program uses the store now."""
         self._store.prune(before=self._clock() - MAX_AGE, most_bytes=int(self._limits.total_bytes * _FULL))
         self._bytes = self._store.count_bytes()
 
