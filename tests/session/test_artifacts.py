@@ -488,6 +488,14 @@ def test_missing_names_and_versions_are_told_with_what_there_is() -> None:
         kept.load("a")
     with pytest.raises(LookupError, match=r"has no version 2. Versions: 1."):
         kept.load("a.json", 2)
+    crowd = Artifacts()
+    for number in range(25):
+        crowd.save(f"name-{number}", "x")
+        crowd.save("same", "x")
+    for wrong, told in (("a", "'name-24', and 6 before them."), ("same", "24, 25, and 5 before them.")):
+        with pytest.raises(ArtifactNotFound, match=told) as raised:
+            crowd.load(wrong, 99)
+        assert str(raised.value).count(",") == 20
     digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
     assert kept.find("a.json") == Artifact("a.json", 1, 2, "application/json", digest)
     copy = kept.copy_read_only("Not here.")

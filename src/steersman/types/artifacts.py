@@ -28,6 +28,7 @@ MAX_VERSION: Final = 10**9
 MAX_NAME_BYTES: Final = 200
 """The longest name, in UTF-8."""
 
+_MOST_NAMED: Final = 20
 _MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,62}/[a-z0-9][a-z0-9!#$&^_.+-]{0,62}", re.IGNORECASE)
 # Only those that people save: the table of the system differs from machine to machine.
 _BY_ENDING: Final = {
@@ -170,11 +171,11 @@ class Artifacts:
         """A version, by default the last one; raises `ArtifactNotFound`."""
         versions = self.versions(name)
         if not versions:
-            known = ", ".join(map(repr, self._versions)) or "none"
+            known = _join([repr(one.name) for one in self.list()]) or "none"
             raise ArtifactNotFound(f"No artifact named {name!r}. Artifacts here: {known}.")
         found = versions[-1] if version is None else next((one for one in versions if one.version == version), None)
         if found is None:
-            numbers = ", ".join(str(one.version) for one in versions)
+            numbers = _join([str(one.version) for one in versions])
             raise ArtifactNotFound(f"The artifact {name!r} has no version {version!r}. Versions: {numbers}.")
         return found
 
@@ -275,6 +276,12 @@ def check_room(used: int, more: int) -> None:
             f"The artifacts of this session have {used:,} bytes, and with {more:,} more they would have over "
             f"{MAX_CONTENT_BYTES:,}, the most. Begin another session, or keep large files elsewhere."
         )
+
+
+def _join(words: Sequence[str]) -> str:
+    """The words for a message, which a model may read: of many only the last."""
+    more = len(words) - _MOST_NAMED
+    return ", ".join(words) if more <= 0 else f"{', '.join(words[more:])}, and {more:,} before them"
 
 
 def _encode(name: str, data: object) -> bytes:

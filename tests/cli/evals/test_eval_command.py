@@ -153,6 +153,7 @@ def test_a_replay_gives_the_same_report_byte_by_byte(place: Place) -> None:
         (["no.yaml", *ECHO], "Cannot read the dataset 'no.yaml': No such file or directory."),
         (["bad.jsonl", *ECHO], "'bad.jsonl', line 2: there is no field 'promt'. Did you mean 'prompt'?"),
         (["bad.py"], "'bad.py' defines no 'cases'. It needs 'dataset', 'agent' and 'scorers'."),
+        (["raises.py", "--verbose"], "'raises.py' raised ZeroDivisionError: division by zero. Run the same command"),
         (["good.jsonl", *ECHO], "No scorer is given, so only a crash would fail a case."),
         (["good.jsonl", *ECHO, "--scorer", "equls"], "There is no scorer 'equls'. Did you mean 'equals'?"),
         (["good.jsonl", *ECHO, "--baseline", "no.json"], "Cannot read the report 'no.json'"),
@@ -163,7 +164,9 @@ def test_a_mistake_is_told_and_is_code_2(place: Place, arguments: list[str], tol
     (place.project / "good.jsonl").write_text('{"prompt": "x"}\n')
     (place.project / "bad.jsonl").write_text('{"prompt": "x"}\n{"promt": "y"}\n')
     (place.project / "bad.py").write_text("agent = 1\n")
+    (place.project / "raises.py").write_text("agent = 1 / 0\n")
     done = run_command(["eval", *arguments], place=place)
     assert (done.code, done.stdout) == (2, b"")
     assert told in done.errors
+    assert ("line 1, in <module>" in done.errors) == ("--verbose" in arguments)
     assert not [path for path in Path(place.project).iterdir() if path.suffix == ".eval"]

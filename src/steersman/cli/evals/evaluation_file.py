@@ -11,6 +11,7 @@ from typing import Any
 from steersman.evals.agents import AgentSources
 from steersman.evals.case import Dataset, DatasetError
 from steersman.evals.scorers import read_scorers
+from steersman.types.errors import describe_exception
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +23,19 @@ class Evaluation:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Read a `.yaml`, `.jsonl` or `.py` file; raises `DatasetError`, or what a program raises."""
+    """Read a `.yaml`, `.jsonl` or `.py` file; raises `DatasetError`, also for a program that raises."""
     if path.suffix != ".py":
         return Evaluation(Dataset.load(path))
     if not path.is_file():
         raise DatasetError(f"Cannot read {str(path)!r}: no such file. Check its path.")
     # As Python does for a program: it may import what lies beside it.
     sys.path.insert(0, str(path.resolve().parent))
-    found = runpy.run_path(str(path), run_name="steersman_eval")
+    try:
+        found = runpy.run_path(str(path), run_name="steersman_eval")
+    except Exception as error:  # the program may raise anything, and that is for its author
+        raise DatasetError(
+            f"{str(path)!r} raised {describe_exception(error)}. Run the same command with --verbose to see where."
+        ) from error
     return Evaluation(_read_dataset(path, found), _find(path, found, "agents", "agent"))
 
 

@@ -47,7 +47,7 @@ class Suspicion:
 def score_text(text: str) -> Suspicion:
     """Score a text as it is, without hidden characters, and as what its encoded parts say.
 
-    Of a very long text the beginning and the end are read, which is more than a model gets to see of it.
+    Of a very long text the beginning and the end are read, which is more than a model gets to see in the result.
     """
     if len(text) > 2 * _MAX_READ:
         text = f"{text[:_MAX_READ]}\n{text[-_MAX_READ:]}"
