@@ -125,6 +125,19 @@ def test_the_time_is_linear(text: str) -> None:
     assert costs[1] < 40 * max(costs[0], 0.001), costs
 
 
+def test_the_time_is_linear_in_the_number_of_values() -> None:
+    costs: list[float] = []
+    for count in (200, 2_000):
+        text = " ".join(f"ada{number}@example.com" for number in range(count))
+        pii = PiiRedaction(["email"], tag="a_b")
+        began = time.process_time()
+        clean = pii.redact(text)
+        costs.append(time.process_time() - began)
+        assert len(pii.known) == count
+        assert pii.restore(clean) == text
+    assert costs[1] < 40 * max(costs[0], 0.001), costs
+
+
 def test_the_same_value_has_the_same_placeholder_and_tools_of_choice_get_it_back() -> None:
     sent: dict[str, str] = {}  # the two calls are made at once, so they come in any order
 

@@ -51,7 +51,7 @@ class PiiRedaction:
         self._values: dict[str, str] = dict(known or {})
         self._placeholders = {value: placeholder for placeholder, value in self._values.items()}
         self._memo: dict[int, tuple[Message, Message]] = {}
-        self._compile_placeholders()
+        self._pattern = _compile_placeholders({self._tag, *map(_find_tag, self._values)})
 
     @property
     def known(self) -> dict[str, str]:
@@ -69,8 +69,7 @@ class PiiRedaction:
 
     def restore(self, text: str) -> str:
         """Put the values back for the placeholders of this object."""
-        pattern = self._pattern
-        return text if pattern is None else pattern.sub(lambda match: self._values.get(match[0], match[0]), text)
+        return self._pattern.sub(lambda match: self._values.get(match[0], match[0]), text)
 
     def before_tool_execution(self, call: ToolCall) -> Rewrite | None:
         """Put values back into the arguments of the tools in `restore_in`."""
@@ -113,15 +112,7 @@ class PiiRedaction:
             found = f"[{kind.upper()}_{number}_{self._tag}]"
             self._values[found] = value
             self._placeholders[value] = found
-            self._compile_placeholders()
         return found
-
-    def _compile_placeholders(self) -> None:
-        if not self._values:
-            self._pattern: re.Pattern[str] | None = None
-            return
-        tags = {placeholder.rpartition("_")[2].rstrip("]") for placeholder in self._values}
-        self._pattern = re.compile(rf"\[[A-Z_]{{2,12}}_[0-9]{{1,9}}_(?:{'|'.join(map(re.escape, sorted(tags)))})\]")
 
     def _redact_message(self, message: Message) -> Message:
         """Each message is redacted once: the conversation is sent again in every turn."""
@@ -146,6 +137,14 @@ class PiiRedaction:
             arguments = cast(dict[str, Any], _map_texts(thaw(block.arguments), self.redact))
             return block if arguments == block.arguments else msgspec.structs.replace(block, arguments=arguments)
         return block
+
+
+def _find_tag(placeholder: str) -> str:
+    return placeholder.rpartition("_")[2].rstrip("]")
+
+
+def _compile_placeholders(tags: Iterable[str]) -> re.Pattern[str]:
+    return re.compile(rf"\[[A-Z_]{{2,12}}_[0-9]{{1,9}}_(?:{'|'.join(map(re.escape, sorted(tags)))})\]")
 
 
 def _map_texts(value: object, change: Any) -> object:
