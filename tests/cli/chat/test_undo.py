@@ -110,7 +110,7 @@ def test_what_prompts_changed_is_undone_and_redone(
 def test_what_a_killed_chat_changed_is_undone_by_the_next(place: Place, server: OpenAIChatServer) -> None:
     project = place.project
     (project / "a.txt").write_text("one\n")
-    server.say(answer(call("bash", command="echo two >> a.txt; touch begun; sleep 100")))
+    server.say(answer(call("bash", command="echo two >> a.txt; touch begun; sleep 100")), "Went on.")
     with chatting(place, server, *BYPASS) as terminal:
         terminal.enter("Change things.")
         terminal.wait_for(lambda _: (project / "begun").exists())
@@ -119,7 +119,10 @@ def test_what_a_killed_chat_changed_is_undone_by_the_next(place: Place, server: 
     with chatting(place, server, *BYPASS, "-c") as terminal:
         confirm(terminal, "/undo", "a.txt  +0 -1")
         terminal.wait_for("Undone: 2 files.")
+        terminal.enter("/continue")
+        terminal.wait_for("Went on.")
     assert read_files(project) == {"a.txt": "one\n"}
+    assert heard(server, 1)[-1][1].startswith("The user took back changes of files with /undo: 'a.txt'")
 
 
 def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAIChatServer) -> None:

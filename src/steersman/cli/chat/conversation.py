@@ -126,6 +126,10 @@ class Conversation:
             self._view.say("error", describe_error(error))
             return
         self._run = asyncio.create_task(self._follow(stream))
+        # A run without a prompt, as of `/continue`, gets them too.
+        notes, self._notes = self._notes, []
+        for note in notes:
+            self._queue(self.agent.steer, note)
         self._view.refresh()
 
     def begin_task(self, work: Callable[[], Awaitable[bool]]) -> None:
