@@ -91,6 +91,12 @@ def _remove_script(project: Path) -> None:
         ("ruff check src > report.txt", _edit("src/a.py"), True),
         ("make all", _edit("src/a.py"), False),
         ("python3 -m checks", _edit("src/a.py"), False),
+        ("test -e Makefile && make all", _edit("src/a.py"), False),
+        ("pytest scripts/check.sh", _edit("src/a.py"), False),
+        ("eslint src", _edit("src/a.py"), False),
+        ("python3.12 -m checks scripts/check.sh", _edit("src/a.py"), False),
+        ("python3 Makefile", _edit("src/a.py"), False),
+        ('python3 -u "$PWD/scripts/check.sh" --all', _edit("src/a.py"), True),
         ("cat", _edit("src/a.py"), True),
     ],
 )

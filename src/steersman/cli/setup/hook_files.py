@@ -17,6 +17,7 @@ from pathlib import Path
 
 from steersman.cli.setup.settings import HookSettings
 from steersman.cli.setup.trust import AskTrust, Notify, trust_content
+from steersman.policy.shell.programs import split_words
 from steersman.tools.confine.changed_folders import count_changes
 from steersman.tools.confine.launch import clean_search_path
 from steersman.tools.confine.protected_paths import leads_through
@@ -31,11 +32,15 @@ _WORD = re.compile(r"[^\s'\"=:;,&|()<>`{}$]+")
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 _VARIABLE = re.compile(r"\$\{?\w+\}?/")
 _FOLDER_OPTIONS = frozenset(["cd", "pushd", "-C", "--directory", "--prefix", "--cwd", "--project"])
-_RUNNERS = """
-    ant bazel bun bundle bunx cargo cmake composer deno dotnet go gmake gradle hatch invoke just make meson mix mvn
-    ninja node nox npm npx pdm perl php pnpm poetry pre-commit pytest python python3 rake ruby sbt swift task tox uv
-    uvx yarn zig
-"""
+_INTERPRETERS = split_words("bun deno node perl php python ruby")
+_OPTION = re.compile(r"-[BEIOSqsu]+")  # of an interpreter; others may name code, or say where it is
+_VERSION = "-.0123456789"
+_FINDERS = split_words("""
+    ant basedpyright bazel bundle bunx cargo cmake composer coverage ctest dotnet eslint flake8 gmake go gradle grunt
+    gulp hatch invoke java javac jest just lerna make meson mix mocha mvn mypy ninja nox npm npx nx pdm phpunit pip
+    playwright pnpm poetry pre-commit prettier py.test pylint pyright pytest rake rspec rubocop rustc sbt swift task tox
+    ts-node tsc tsx turbo uv uvx vite vitest webpack yarn zig
+""")
 
 
 class HookFiles:
@@ -78,8 +83,8 @@ class HookFiles:
         different = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         if different:
             return f"{different[0]!r:.200} was changed, and it would run outside the sandbox. {_AGAIN}"
-        runner = _find_runner(hook.command)
-        if hook.of_project and changed and runner and not any(data is not None for data in before.values()):
+        runner = _find_runner(hook.command, [name for name, data in before.items() if data is not None])
+        if hook.of_project and changed and runner:
             return (
                 f"tools may have changed files of the project, and {runner!r:.50} finds there what to run, outside the "
                 f"sandbox. {_AGAIN}, or have this hook in your own settings"
@@ -87,9 +92,22 @@ class HookFiles:
         return None
 
 
-def _find_runner(command: str) -> str | None:
-    words = (os.path.basename(word) for word in _WORD.findall(command))
-    return next((word for word in words if word in _RUNNERS.split()), None)
+def _find_runner(command: str, watched: Sequence[str]) -> str | None:
+    """The program of a command that finds in the project what to run: no other file that it names says what that is.
+
+    An interpreter does not where its first operand is a watched file in a folder of its own.
+    """
+    words = _WORD.findall(_VARIABLE.sub("", command))
+    for place, word in enumerate(words, start=1):
+        name = os.path.basename(word)
+        names = {name, name.rstrip(_VERSION)}
+        if os.path.normpath(word) in watched or names.isdisjoint(_FINDERS | _INTERPRETERS):
+            continue
+        script = next((after for after in words[place:] if not _OPTION.fullmatch(after)), "")
+        path = os.path.normpath(script)
+        if not names.isdisjoint(_FINDERS) or path not in watched or not os.path.dirname(path):
+            return word
+    return None
 
 
 def _find_paths(command: str, root: str) -> Iterator[tuple[str, bool]]:
