@@ -48,6 +48,7 @@ async def test_a_hook_before_a_tool_denies_changes_or_lets_pass(tmp_path: Path) 
         "Denied by the hook 'echo not now >&2; exit 2': not now"
     ]
     assert (await _run(tmp_path, _hook("before_tool", "exit 2", "other")))[1] == ["Hello Ann, secret"]
+    assert "Denied" in (await _run(tmp_path, _hook("before_tool", "exit 2", "other", "Greet")))[1][0]
     change = _hook("before_tool", """sed 's/.*/{"arguments": {"name": "Bob"}}/'""")
     assert (await _run(tmp_path, change))[1] == ["Hello Bob, secret"]
 

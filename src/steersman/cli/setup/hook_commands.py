@@ -22,6 +22,7 @@ from steersman.cli.setup.hook_files import HookFiles
 from steersman.cli.setup.settings import HookSettings, Seam
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.hooks import HookError
+from steersman.policy.patterns import fold_lookalikes
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Rewrite, Skip, Warn
 from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.launch import build_child_environment
@@ -132,7 +133,13 @@ class HookCommands:
             await asyncio.wait(self._tasks)
 
     def _select(self, seam: Seam, tool: str | None = None) -> list[HookSettings]:
-        return [hook for hook in self._hooks if hook.at == seam and (not hook.tools or tool in hook.tools)]
+        # As in rules that deny: a hook for `bash` is one for `Bash`, and a server may offer `Delete` beside `delete`.
+        name = None if tool is None else fold_lookalikes(tool)
+        return [
+            hook
+            for hook in self._hooks
+            if hook.at == seam and (not hook.tools or name in map(fold_lookalikes, hook.tools))
+        ]
 
     def _tell(self, seam: Seam, told: Mapping[str, object], tool: str | None = None) -> None:
         for hook in self._select(seam, tool):
