@@ -238,7 +238,8 @@ def test_programs_known_from_their_manual_take_plain_words_only(word: str) -> No
         "git checkout --pathspec-from-file=x", "git add --pathspec-from-file=x", "git reset --pathspec-from-file=x",
         "git commit -m x --pathspec-from-file=x", "git rm -r x", "git rm -r .", "git stash -a", "git stash push --all",
         "git merge -Xsubtree=.venv/bin x", "git pull --strategy-option=subtree=x", "git cherry-pick -X subtree=.venv x",
-        "git revert -X subtree=env x",
+        "git revert -X subtree=env x", "git merge -X subtree x", "git pull -Xsubtree",
+        "git merge --strategy-option=subtree x",
     ],
 )  # fmt: skip
 def test_no_option_of_a_writer_brings_names_that_the_command_does_not_show(command: str) -> None:

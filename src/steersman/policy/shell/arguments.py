@@ -21,6 +21,8 @@ _LIMITS = {
     # Before version 6, pytest evaluates such a text as Python; without a parenthesis or a dot, it calls nothing.
     "w": re.compile(r"[A-Za-z0-9_ -]*"),
     "o": re.compile(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+"),
+    # With `subtree`, also without a name, git looks for the folder into which it merges.
+    "m": re.compile(r"(?!subtree)[a-z0-9-]+"),
 }
 # What may stand in the place of a value or an operand of a program that is known only from its manual.
 _EXACT_VALUE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.,-]*")

@@ -21,8 +21,8 @@ A table is a text. An entry begins with the commands it is about, separated by c
 Indented lines have its options: `-abc` are three, `-n:` and `--name=` take a value, `-n?` and `--name?` may have one in
 the same word. Written twice (`-n::`, `--name==`) the value may begin with a dash. A letter after that limits the value:
 `n` a plain name, `t` a report on the terminal, `i` a path inside the workspace, `o` owner/repository, `r` a revision,
-`s` never in the same word, `d` a number, `l` names of lints, `u` a plugin that is not to be used, `w` plain words. `-#`
-is every digit, and `@name` includes a group. Lines with `!` have the options that need approval.
+`s` never in the same word, `d` a number, `l` names of lints, `u` a plugin that is not to be used, `w` plain words, `m`
+how to merge. `-#` is every digit, and `@name` includes a group. Lines with `!` have the options that need approval.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 _TABLES = ("text", "system", "git", "code", "packages", "cloud")
-_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([niorstdluw])?")
+_TOKEN = re.compile(r"(--?[^\s:=?]+)(::|==|:|=|\?)?([niorstdluwm])?")
 _CLUSTER = re.compile(r"-[A-Za-z0-9.#]{2,}")
 _VERSION = "-.0123456789"
 # Other programs may have a digit that is no version: `id3` is not `id`.

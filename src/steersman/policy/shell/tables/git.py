@@ -124,10 +124,10 @@ git fetch | operands=write check=remote
   ! --submodule-prefix= --server-option= --upload-pack= --multiple --stdin --filter= --prefetch --negotiate-only
   ! --set-upstream --update-shallow
 git pull | operands=write check=remote
-  -46aptqvkn -r -j: -X:n --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
+  -46aptqvkn -r -j: -X:m --all --append --depth= --dry-run --ipv4 --ipv6 --jobs= --progress --no-progress --prune
   --quiet --tags --no-tags --verbose --rebase --no-rebase --ff --no-ff --ff-only --commit --no-commit --stat
   --no-stat --summary --no-summary --squash --no-squash --log? --no-log --autostash --no-autostash --no-edit
-  --signoff --no-signoff --no-gpg-sign --no-verify-signatures --strategy-option=n --no-recurse-submodules
+  --signoff --no-signoff --no-gpg-sign --no-verify-signatures --strategy-option=m --no-recurse-submodules
   --cleanup= --keep --compact-summary
   ! -e -f -o: -s: -S? --edit --force --gpg-sign? --strategy= --upload-pack= --verify-signatures --no-verify --verify
   ! --allow-unrelated-histories --recurse-submodules? --refmap= --server-option= --set-upstream --unshallow
@@ -179,17 +179,17 @@ git stash, git stash push | changes operands=none
 git stash pop, git stash apply | operands=write
   -q --quiet --index
 git merge | operands=write
-  -nqv -m:: -F:i -X:n --abort --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
+  -nqv -m:: -F:i -X:m --abort --quit --autostash --no-autostash --cleanup= --commit --no-commit --ff --no-ff
   --ff-only --file=i --into-name= --log? --no-log --no-edit --no-gpg-sign --no-progress --progress
   --no-rerere-autoupdate --rerere-autoupdate --no-signoff --signoff --no-squash --squash --stat --no-stat --summary
-  --no-summary --no-verify-signatures --no-overwrite-ignore --overwrite-ignore --quiet --strategy-option=n --verbose
+  --no-summary --no-verify-signatures --no-overwrite-ignore --overwrite-ignore --quiet --strategy-option=m --verbose
   --compact-summary --verify
   ! -e -s: -S? --continue --edit --strategy= --gpg-sign? --verify-signatures --no-verify --gui -g
   ! --allow-unrelated-histories
 git cherry-pick, git revert | operands=write
-  -nxsr -m: -X:n --abort --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
+  -nxsr -m: -X:m --abort --quit --skip --allow-empty --allow-empty-message --cleanup= --ff
   --keep-redundant-commits --mainline= --no-commit --no-edit --no-gpg-sign --no-rerere-autoupdate
-  --rerere-autoupdate --signoff --strategy-option=n --reference --empty=
+  --rerere-autoupdate --signoff --strategy-option=m --reference --empty=
   ! -e -S? --continue --edit --gpg-sign? --strategy=
 git apply | check=apply
   -3RNqvz -p: -C: --3way --check --stat --numstat --summary --index --cached --intent-to-add --reverse --whitespace=
