@@ -55,7 +55,7 @@ def test_commands_look_around_and_a_wrong_one_offers_the_nearest(place: Place, s
         terminal.wait_for("Thinking is one of off, minimal, low, medium, high")
         terminal.enter("Say two.")
         terminal.wait_for("Two.")
-        terminal.wait_for("openai-chat:gpt-y · 24 in 14 out · /help")
+        terminal.wait_for("openai-chat:gpt-y · 24 in 14 out · 0% full · /help")
     assert [request["model"] for request in server.requests] == ["gpt-x", "gpt-y"]
     assert heard(server, 1) == [("user", "Say one."), ("assistant", "One."), ("user", "Say two.")]
 
