@@ -138,7 +138,7 @@ class HookCommands:
         return [
             hook
             for hook in self._hooks
-            if hook.at == seam and (not hook.tools or name in map(fold_lookalikes, hook.tools))
+            if hook.at == seam and (not hook.tools or name in [fold_lookalikes(each) for each in hook.tools])
         ]
 
     def _tell(self, seam: Seam, told: Mapping[str, object], tool: str | None = None) -> None:
