@@ -297,7 +297,7 @@ async def test_a_question_that_a_crash_cut_off_is_answered_when_it_is_asked_agai
 
 
 async def test_settings_are_changed_by_another_one_from_the_next_turn_on(stores: Store) -> None:
-    """durable.md U2: they are kept for whoever opens the session next, and start no run."""
+    """durable.md U2: they are kept for the process that opens the session next, and start no run."""
     rope, model = Rope(), ScriptedModel(answer(call("hold")), "Stopped.")
     agent = _agent(stores, rope, stream_fn=model, approval=Approval(allow=["hold"]))
     stream = agent.prompt("Begin.")
