@@ -66,7 +66,7 @@ examples:
   steersman                                         a chat; type while it works to steer it
   git diff | steersman "Review this."               piped input is added after the prompt
   steersman -p "..." --output-format stream-json    the events, one JSON object per line
-  steersman -c "And the tests?"                     continue the last session of this folder
+  steersman -c "How many tests are there?"          continue the last session of this folder
 
 commands:
   steersman sessions list|show|export|rerun|branch|rm

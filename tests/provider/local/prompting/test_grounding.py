@@ -66,3 +66,10 @@ def test_what_is_true_gets_through_whole_in_whatever_pieces(pieces: list[str]) -
     gate = SentenceGate(collect_evidence([Turn(["Which port is set in config.json?"], [CONFIG])]))
     shown = "".join(feed(gate, pieces))
     assert (shown, gate.released) == ("".join(pieces), "".join(pieces)) or gate.refused is not None
+
+
+def test_a_sentence_that_only_repeats_the_question_is_no_answer() -> None:
+    turns = [Turn(["And the tests?"], [FOUND])]
+    gate = SentenceGate(collect_evidence(turns))
+    assert feed(gate, ["And the ", "tests?"]) == []
+    assert gate.refused == "And the tests?"

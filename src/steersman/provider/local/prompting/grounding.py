@@ -1,4 +1,7 @@
-"""Checks an answer against what was looked at: names, files and numbers that occur nowhere there are invented."""
+"""Checks an answer against what was looked at: names, files and numbers that occur nowhere there are invented.
+
+A sentence that only repeats the question is no answer either.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ _NAME = re.compile(
 )
 _PROPER = re.compile(r"(?<=[a-z,;:] )[A-Z][\w-]{2,}")
 _WORD = re.compile(r"[A-Za-z]{4,}")
+_WORDS = re.compile(r"\w+")
 # Neither the number of a list's item nor a colon before a list ends a sentence.
 _SENTENCE = re.compile(r"(?<=[.!?])(?<!\b\d\.)(?<!\b\d\d\.)[ \t]+|(?<!:)\n+(?!\s)")
 _ITEM = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*])\s+", re.MULTILINE)
@@ -107,6 +111,12 @@ def find_invention(sentence: str, evidence: Evidence) -> str | None:
     return None
 
 
+def repeats_question(sentence: str, question: Question) -> bool:
+    """Whether a sentence says no more than the question did."""
+    said = _WORDS.findall(parse_question(sentence).text.lower())
+    return bool(said) and said == _WORDS.findall(question.text.lower())
+
+
 def _supports_number(number: str, evidence: Evidence) -> bool:
     if number not in evidence.numbers and not re.search(rf"(?<![\d.]){re.escape(number)}(?![\d])", evidence.text):
         return False
@@ -125,7 +135,7 @@ def _to_number(text: str) -> str:
 
 
 class SentenceGate:
-    """Lets an answer through sentence by sentence; after the first invention nothing more."""
+    """Lets an answer through sentence by sentence; after the first invention or echo of the question nothing more."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.released = ""
@@ -149,7 +159,8 @@ class SentenceGate:
 
     def _release(self, text: str, end: int) -> list[str]:
         for sentence in _SENTENCE.split(text[:end]):
-            self.refused = self.refused or find_invention(sentence, self._evidence)
+            echo = sentence if repeats_question(sentence, self._evidence.question) else None
+            self.refused = self.refused or echo or find_invention(sentence, self._evidence)
         if self.refused is not None:
             return []
         pieces, left = list[str](), end

@@ -129,7 +129,8 @@ _COUNTED = {
     "todo": "TODO",
     "fixme": "FIXME",
 }
-_COUNT = re.compile(r"^(?:and )?how many (?P<what>.+?)\s*\?*$", re.IGNORECASE)
+_OPENING = re.compile(r"^(?:(?:and|but|so|then|now|ok|okay|also)[, ]+)+(?=\S)", re.IGNORECASE)
+_COUNT = re.compile(r"^how many (?P<what>.+?)\s*\?*$", re.IGNORECASE)
 _COUNT_FILES = re.compile(
     r"^(?:(?P<kind>[\w+]+) )?(?:source |code )?files?\b(?:\s+(?:are|is|do|does|there|that|which))*\s*"
     rf"(?:{_USES} (?:the )?(?:word |text |name )?(?P<name>{_NAMED})|.*)$",
@@ -156,8 +157,8 @@ _STOP = frozenset(_STOP_TEXT.split())
 
 
 def parse_question(text: str) -> Question:
-    """Read what a text asks."""
-    text = " ".join(text.split())
+    """Read what a text asks; words such as "And" at its beginning say nothing."""
+    text = _OPENING.sub("", " ".join(text.split()))
     found = Question(text, terms=_list_terms(text), specific=_list_specific(text))
     if not found.is_lookup:
         return found
