@@ -119,7 +119,7 @@ async def test_a_hook_that_only_is_told_changes_nothing_when_it_fails(tmp_path: 
 async def test_many_hooks_leave_nothing_open(tmp_path: Path) -> None:
     before: set[int] = set()
     for _ in range(20):
-        assert await run_hook("cat; setsid sleep 1 & exit 0", b"x", tmp_path, 30.0) == (0, "x", "")
+        assert await run_hook(HookSettings("end", "cat; setsid sleep 1 & exit 0"), b"x", tmp_path) == (0, "x", "")
         before = before or {len(os.listdir("/proc/self/fd"))}
     assert {len(os.listdir("/proc/self/fd"))} == before
 

@@ -12,7 +12,7 @@ from tests.rows import each_row
 from steersman import Agent
 from steersman.cli.arguments import parse
 from steersman.cli.exits import UserError
-from steersman.cli.setup.hook_commands import HookCommands
+from steersman.cli.setup.hook_commands import HookCommands, run_hook
 from steersman.cli.setup.hook_files import MAX_FILES, HookFiles
 from steersman.cli.setup.settings import HookSettings
 from steersman.cli.setup.settings_parser import parse_settings
@@ -77,6 +77,16 @@ def _remove_script(project: Path) -> None:
     (project / "scripts/check.sh").unlink()
 
 
+def _edit_in_subfolder(project: Path) -> None:
+    Workspace(project / "src").replace("a.mk", b"")
+
+
+def _link_log(project: Path) -> None:
+    (project / "log").symlink_to(project.parent / "profile")
+    (project / "logs").symlink_to(project.parent)
+    Workspace(project).replace("src/a.py", b"")
+
+
 @pytest.mark.parametrize(
     ("command", "change", "runs"),
     [
@@ -98,6 +108,21 @@ def _remove_script(project: Path) -> None:
         ("python3 Makefile", _edit("src/a.py"), False),
         ('python3 -u "$PWD/scripts/check.sh" --all', _edit("src/a.py"), True),
         ("cat", _edit("src/a.py"), True),
+        ("jq -e .tool > /dev/null || exit 2", _edit("src/a.py"), True),
+        ("test -e scripts/check.sh && sh -e scripts/check.sh", _edit("src/a.py"), True),
+        ("sh lint", _edit("lint"), False),
+        ("cd -- scripts && ./check.sh", _edit("scripts/check.sh"), False),
+        ("env --chdir=scripts ./check.sh", _edit("scripts/check.sh"), False),
+        ("stylelint src", _edit("stylelint.config.js"), False),
+        ("bash -c 'for each in *; do sh $each; done'", _edit("evil"), False),
+        ("ma''ke all", _edit("Makefile"), False),
+        ("./Makefile", _edit("json.py"), False),
+        ("sh scripts/check.sh *", _edit("-c"), False),
+        ("test -v *", _edit("a[$(touch escaped)]"), False),
+        ("make all", _edit_in_subfolder, False),
+        ("cat >> log", _edit("src/a.py"), True),
+        ("cat >> log", _link_log, False),
+        ("cat >> 'logs/log'", _link_log, False),
     ],
 )
 def test_what_counts_as_a_change_of_what_a_hook_runs(
@@ -112,12 +137,16 @@ def test_what_counts_as_a_change_of_what_a_hook_runs(
 
 def test_hooks_of_the_user_run_what_the_user_changes_and_not_what_tools_change(project: Path) -> None:
     script, make = _hook(f"{project}/scripts/check.sh", of_project=False), _hook("make all", of_project=False)
-    files = HookFiles([script, make], project)
+    logging = _hook("cat >> log", of_project=False)
+    files = HookFiles([script, make, logging], project)
     (project / "scripts/check.sh").write_text("exit 0")
     assert files.explain_change(script) is None
     Workspace(project).replace("src/a.py", b"")
     assert "was changed" in str(files.explain_change(script))
     assert files.explain_change(make) is None
+    assert files.explain_change(logging) is None
+    _link_log(project)
+    assert "it writes to 'log', which leads elsewhere" in str(files.explain_change(logging))
 
 
 def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
@@ -128,12 +157,16 @@ def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
     tool.parent.mkdir()
     tool.write_bytes(b"#!/bin/sh\n" + b"#" * 200_000)
     tool.chmod(0o755)
-    hook = _hook("tidy")
-    files = HookFiles([hook], project)
+    (project / "bin/python3").symlink_to("/usr/bin/python3")
+    hook, python = _hook("tidy"), _hook("python3 scripts/check.sh")
+    files = HookFiles([hook, python], project)
     (project / "bin/other").write_text("")
     assert files.explain_change(hook) is None
     tool.write_bytes(b"#!/bin/sh\n" + b"#" * 199_999 + b"\n")
     assert "'bin/tidy' was changed" in str(files.explain_change(hook))
+    assert files.explain_change(python) is None
+    Workspace(project).replace("lib/evil.pth", b"")
+    assert "may run them outside the sandbox" in str(files.explain_change(python))
 
 
 def test_a_folder_with_more_files_than_are_watched_closes_the_hook(project: Path) -> None:
@@ -180,7 +213,8 @@ async def test_what_a_hook_of_a_project_runs_is_shown_and_trusted_with_that_cont
 @each_row(
     "command",
     ["./check", "scripts/check", "FOO=1 bin/x --all", "true && ./x", "sh check.sh", "bash -e ci/x.sh", "/bin/sh x.sh",
-     "python3 tools/x.py", ". ./env", "cat | ./x"],
+     "python3 tools/x.py", ". ./env", "cat | ./x", "timeout 5 ./x",
+     "exec env -i nice -n 5 ./x", "if ! ./x; then exit 2; fi", "{ ./x; }", "env python3 x.py"],
 )  # fmt: skip
 def test_a_relative_program_in_the_settings_of_the_user_is_refused(command: str) -> None:
     text = f"[[hooks]]\nat = 'end'\ncommand = '''{command}'''".encode()
@@ -197,3 +231,13 @@ def test_a_relative_program_in_the_settings_of_the_user_is_refused(command: str)
 def test_other_commands_in_the_settings_of_the_user_are_taken(command: str) -> None:
     text = f"[[hooks]]\nat = 'end'\ncommand = '''{command}'''".encode()
     assert parse_settings(text, Path("config.toml")).hooks == (HookSettings("end", command),)
+
+
+async def test_a_hook_of_the_user_takes_no_module_of_python_from_the_folder(project: Path) -> None:
+    (project / "json").mkdir()
+    for name in ("__init__.py", "tool.py"):
+        (project / "json" / name).write_text("open('escaped', 'w')")
+    for command in ("python3 -m json.tool", "cat | python3 -B -c 'import json'"):
+        code, _, errors = await run_hook(HookSettings("end", command), b"{}", project)
+        assert code == 0, errors
+    assert not (project / "escaped").exists()

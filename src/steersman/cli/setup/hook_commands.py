@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,7 @@ DENIED = 2
 """The exit code that says no; every other one than 0 is a failure, which says no as well."""
 
 _SHOWN = 500
+_PYTHON_MODULE = re.compile(r"\bpython[0-9.]*(?:\s+-\S+)*?\s+-\w*[cm]\b")
 _ANSWERS: Mapping[Seam, frozenset[str]] = {
     "before_tool": frozenset(("deny", "arguments")),
     "after_tool": frozenset(("deny", "output", "add")),
@@ -159,7 +161,7 @@ class HookCommands:
                 self._note_change(hook, why)
                 raise HookFailed(f"it is not run, because {why}")
             data = msgspec.json.encode(told, enc_hook=repr)
-            code, said, errors = await run_hook(hook.command, data, self._workspace, hook.timeout)
+            code, said, errors = await run_hook(hook, data, self._workspace)
             return parse_answer(hook.at, code, said, errors)
         except HookFailed as error:
             return HookAnswer(denied=str(error))
@@ -199,27 +201,30 @@ def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
     return HookAnswer(deny, cast("dict[str, Any] | None", arguments), output, add or "")
 
 
-async def run_hook(command: str, told: bytes, folder: Path, seconds: float) -> tuple[int, str, str]:
+async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, str, str]:
     """Runs a command with this input; returns its exit code, stdout and stderr. What it started ends with it."""
+    variables = {"PYTHONDONTWRITEBYTECODE": "1"}
+    if not hook.of_project and _PYTHON_MODULE.search(hook.command):
+        variables["PYTHONSAFEPATH"] = "1"  # else any folder in which the user works brings a `json` of its own
     with TemporaryFile() as given, _Output() as said, _Output() as errors:
         given.write(told)
         given.seek(0)
         process = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
-            command,
+            hook.command,
             stdin=given,
             stdout=said.writing,
             stderr=errors.writing,
             cwd=folder,
-            env=build_child_environment({"PYTHONDONTWRITEBYTECODE": "1"}),
+            env=build_child_environment(variables),
             start_new_session=True,
         )
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(hook.timeout):
                 await _wait_for(process, said, errors)
         except TimeoutError:
-            raise HookFailed(f"it gave no answer within {seconds:g} s") from None
+            raise HookFailed(f"it gave no answer within {hook.timeout:g} s") from None
         finally:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,8 @@
 """The files of a workspace that hooks run outside the sandbox, where a tool may have written them.
 
 They are compared with what they were when they were trusted, with the other files of their folders: a script reads
-what is beside it. A program such as `make` that finds in the project what to run counts as changed with any file.
+what is beside it. Of a project's hooks, only those that run nothing else, as far as their words say, run once tools may
+have changed any file: most programs, such as `make`, find in the project what to run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from pathlib import Path
 
 from steersman.cli.setup.settings import HookSettings
 from steersman.cli.setup.trust import AskTrust, Notify, trust_content
+from steersman.policy.command_kinds import sort_part
 from steersman.policy.shell.programs import split_words
+from steersman.policy.shell.syntax import Part, parse_command
 from steersman.tools.confine.changed_folders import count_changes
 from steersman.tools.confine.launch import clean_search_path
 from steersman.tools.confine.protected_paths import leads_through
@@ -32,15 +35,11 @@ _WORD = re.compile(r"[^\s'\"=:;,&|()<>`{}$]+")
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
 _VARIABLE = re.compile(r"\$\{?\w+\}?/")
 _FOLDER_OPTIONS = frozenset(["cd", "pushd", "-C", "--directory", "--prefix", "--cwd", "--project"])
-_INTERPRETERS = split_words("bun deno node perl php python ruby")
-_OPTION = re.compile(r"-[BEIOSqsu]+")  # of an interpreter; others may name code, or say where it is
+_INTERPRETERS = split_words("bash dash node perl php python ruby sh")
+_OPTION = re.compile(r"-[BIeux]+")  # of an interpreter; others may name code, or say where it is
 _VERSION = "-.0123456789"
-_FINDERS = split_words("""
-    ant basedpyright bazel bundle bunx cargo cmake composer coverage ctest dotnet eslint flake8 gmake go gradle grunt
-    gulp hatch invoke java javac jest just lerna make meson mix mocha mvn mypy ninja nox npm npx nx pdm phpunit pip
-    playwright pnpm poetry pre-commit prettier py.test pylint pyright pytest rake rspec rubocop rustc sbt swift task tox
-    ts-node tsc tsx turbo uv uvx vite vitest webpack yarn zig
-""")
+_HERE = re.compile(r"\$(?:PWD|\{PWD\})/")
+_RUN_NOTHING = split_words("exit false printf test")  # like those that only look
 
 
 class HookFiles:
@@ -50,7 +49,7 @@ class HookFiles:
         self._root = os.path.realpath(workspace)
         self._paths = {hook: sorted(_find_paths(hook.command, self._root)) for hook in hooks}
         self._before = {hook: _read_files(paths, self._root) for hook, paths in self._paths.items()}
-        self._changes = count_changes([self._root])
+        self._changes = self._count_changes()
         self._is_trusted = True
 
     async def trust(self, path: Path, *, ask: AskTrust | None, notify: Notify) -> None:
@@ -69,7 +68,7 @@ class HookFiles:
 
     def explain_change(self, hook: HookSettings) -> str | None:
         """Says why a hook must not run now; `None` if what it runs is what was trusted. Reads files."""
-        changed = count_changes([self._root]) != self._changes
+        changed = self._count_changes() != self._changes
         if not hook.of_project and not changed:
             return None
         before = self._before[hook]
@@ -83,30 +82,67 @@ class HookFiles:
         different = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
         if different:
             return f"{different[0]!r:.200} was changed, and it would run outside the sandbox. {_AGAIN}"
-        runner = _find_runner(hook.command, [name for name, data in before.items() if data is not None])
+        if changed and (target := _find_moved_target(hook.command, self._root)):
+            return f"it writes to {target!r:.200}, which leads elsewhere. {_AGAIN}"
+        watched = [name for name, data in before.items() if data is not None]
+        runner = _find_runner(hook.command, watched, self._root)
         if hook.of_project and changed and runner:
             return (
-                f"tools may have changed files of the project, and {runner!r:.50} finds there what to run, outside the "
-                f"sandbox. {_AGAIN}, or have this hook in your own settings"
+                f"tools may have changed files of the project, and {runner!r:.100} may run them outside the sandbox. "
+                f"{_AGAIN}, have a script in `.steersman/hooks` as the whole hook, or have it in your own settings"
             )
         return None
 
+    def _count_changes(self) -> int:
+        return count_changes([self._root], below=self._root)
 
-def _find_runner(command: str, watched: Sequence[str]) -> str | None:
-    """The program of a command that finds in the project what to run: no other file that it names says what that is.
 
-    An interpreter does not where its first operand is a watched file in a folder of its own.
+def _find_runner(command: str, watched: Sequence[str], root: str) -> str | None:
+    """What in a command may run files of the project that are not watched; all of it if it is not understood.
+
+    Let through are programs that are known to run nothing, and scripts in a folder of their own, which is watched.
     """
-    words = _WORD.findall(_VARIABLE.sub("", command))
-    for place, word in enumerate(words, start=1):
-        name = os.path.basename(word)
-        names = {name, name.rstrip(_VERSION)}
-        if os.path.normpath(word) in watched or names.isdisjoint(_FINDERS | _INTERPRETERS):
-            continue
-        script = next((after for after in words[place:] if not _OPTION.fullmatch(after)), "")
-        path = os.path.normpath(script)
-        if not names.isdisjoint(_FINDERS) or path not in watched or not os.path.dirname(path):
-            return word
+    parsed = parse_command(_HERE.sub("", command))
+    if parsed.problem is not None:
+        return command
+    for part in parsed.parts:
+        # Beside a program in the workspace are the files that it loads.
+        is_inside = (program := _find_program(part.words[0].text)) is not None and leads_through(program, [root])
+        if is_inside or not (_runs_nothing(part) or _runs_script(part, watched)):
+            return part.text
+    return None
+
+
+def _runs_script(part: Part, watched: Sequence[str]) -> bool:
+    words = [word.text for word in part.words]
+    if not _INTERPRETERS.isdisjoint((words[0], words[0].rstrip(_VERSION))):
+        words = [word for word in words[1:] if not _OPTION.fullmatch(word)] or words
+    path = os.path.normpath(words[0])
+    return path in watched and bool(os.path.dirname(path)) and not _has_wildcards(part)
+
+
+def _runs_nothing(part: Part) -> bool:
+    if (program := part.words[0].text) in _RUN_NOTHING:
+        return not _has_wildcards(part)
+    kind = sort_part(Part(part.words))
+    return kind.scope == "kind" and (program == "ruff" or not kind.runs_project)
+
+
+def _has_wildcards(part: Part) -> bool:
+    return any(word.wild >= 0 for word in part.words)
+
+
+def _find_program(word: str) -> str | None:
+    """Where a program without a folder in its name is."""
+    return None if "/" in word else shutil.which(word, path=clean_search_path(os.environ.get("PATH", "")))
+
+
+def _find_moved_target(command: str, root: str) -> str | None:
+    """A file of the workspace into which a command redirects its output, if a link leads elsewhere from there."""
+    for found in _REDIRECTED.findall(command):
+        target = os.path.normpath(os.path.join(root, os.path.expanduser(found.lstrip(">|& \t").strip("'\""))))
+        if leads_through(target, [root]) and os.path.realpath(target) != target:
+            return os.path.relpath(target, root)
     return None
 
 
@@ -116,8 +152,7 @@ def _find_paths(command: str, root: str) -> Iterator[tuple[str, bool]]:
     quoted = [word for pair in _QUOTED.findall(command) for word in pair if word]
     for before, word in pairwise(["", *words, *quoted]):
         path = os.path.join(root, os.path.expanduser(word))
-        program = shutil.which(word, path=clean_search_path(os.environ.get("PATH", ""))) if "/" not in word else None
-        if program is not None and leads_through(program, [root]):
+        if (program := _find_program(word)) is not None and leads_through(program, [root]):
             yield program, False
         is_data = os.path.isdir(path) and before not in _FOLDER_OPTIONS  # what a program looks at, such as `src`
         is_named = os.path.lexists(path) or "/" in word or "." in word

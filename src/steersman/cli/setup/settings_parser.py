@@ -6,6 +6,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
@@ -56,6 +57,10 @@ def parse_settings(content: bytes, path: Path, *, project: bool = False) -> Sett
     return _SettingsParser(path, project=project).parse(found)
 
 
+_LEADING = re.compile(  # words before a program, with their options and times
+    r"|!|command|do|doas|elif|else|env|exec|if|ionice|nice|nohup|setsid|stdbuf|sudo|then|time|timeout|until|while|xargs|"
+    r"-.*|[0-9.]+[smhd]?"
+)
 _INTERPRETER = re.compile(r"(?:ba|da|z|k|fi)?sh|python[0-9.]*|pypy3?|node|ruby|perl|php|lua|source|\.")
 
 
@@ -273,7 +278,8 @@ _PROVIDER: dict[str, _Form] = {
 def _find_relative_program(command: str) -> str | None:
     """The program or script that a command names by a relative path, so that each folder has another one."""
     for part in re.split(r"[;&|()\n`]+", re.sub(r">[>|&]?\s*[^\s;&|<>()]+", " ", command)):
-        words = [word.strip("'\"") for word in part.split() if not re.match(r"\w+=", word)]
+        words = [word.strip("'\"{}") for word in part.split() if not re.match(r"\w+=", word)]
+        words = [*dropwhile(_LEADING.fullmatch, words)]
         first = words[0] if words else ""
         if "/" in first and first[0] not in "/~$":
             return first
