@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from steersman.server.outline import read_outline
 from steersman.session.records import Record, encode
+
+
+def _encode(steps: Sequence[tuple[str, dict[str, Any]]]) -> list[tuple[int, bytes]]:
+    return [
+        (seq, encode(Record(id=f"r{seq}", parent=None, seq=seq, type=kind, time=0.0, payload=payload)))
+        for seq, (kind, payload) in enumerate(steps, start=1)
+    ]
 
 
 def test_a_question_takes_an_answer_also_before_a_run_that_goes_on_has_asked_it_again() -> None:
@@ -13,10 +21,22 @@ def test_a_question_takes_an_answer_also_before_a_run_that_goes_on_has_asked_it_
     asked: dict[str, Any] = {"type": "approval_requested", "approval_id": "a"}
     resolved: dict[str, Any] = {"type": "approval_resolved", "approval_id": "a", "decision": "denied"}
     steps = [("run_start", {"loop_id": "l"}), ("event", asked), ("run_start", {"loop_id": "l"}), ("event", resolved)]
-    lines = [
-        (seq, encode(Record(id=f"r{seq}", parent=None, seq=seq, type=kind, time=0.0, payload=payload)))
-        for seq, (kind, payload) in enumerate(steps, start=1)
-    ]
+    lines = _encode(steps)
     taken = [read_outline(lines[:count]).takes_answer("a") for count in range(len(lines) + 1)]
     assert taken == [False, False, True, True, False]
     assert not read_outline(lines).takes_answer("b")
+
+
+def test_questions_and_receipts_of_an_imported_session_say_nothing_here() -> None:
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("run_start", {"loop_id": "l"}),
+        ("accepted", {"kind": "steering", "key": "said"}),
+        ("event", {"type": "approval_requested", "approval_id": "a"}),
+        ("receipt", {"key": "k", "id": "x", "status": "accepted"}),
+        ("imported", {}),
+    ]
+    outline = read_outline(_encode(steps))
+    assert [outline.questions, outline.receipts, outline.queued] == [{}, {}, {}]
+    assert not outline.said
+    assert not outline.in_run
+    assert not outline.takes_answer("a")

@@ -90,7 +90,10 @@ class Outline:
                 self.said.add(str(fields["key"]))
             self.queued[record.id] = {"id": record.id, "kind": fields.get("kind"), "message": fields.get("message")}
         elif record.type == "imported":
-            self.queued.clear()  # queued messages of another place are not acted on here
+            # Queued messages, questions and receipts of another place are not acted on here.
+            for known in (self.queued, self.questions, self.receipts, self.asked, self.resolved, self.said):
+                known.clear()
+            self.in_run = False
         elif (queue_id := fields.get("queue_id")) is not None:
             self.queued.pop(str(queue_id), None)  # delivered or returned
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from steersman import Agent
 from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
-from steersman.cli.sessions.saved import close_session, open_session
+from steersman.cli.sessions.saved import SessionModel, close_session, open_session, read_session_model
 from steersman.cli.setup.settings import find_session_file
 from steersman.session.session import Session
 from steersman.types.messages import user_message
@@ -106,3 +107,15 @@ def test_what_damage_took_from_a_session_is_told(folder: Path, fork: bool) -> No
     assert session is not None
     assert len(_words(session)) < 20
     assert any("damaged" in line for line in told)
+
+
+async def test_an_imported_session_chooses_no_model(folder: Path) -> None:
+    used = _opened(folder)
+    await Agent("scripted:echo", session=used).run("Hello.")
+    options = _options(folder, resume=used.id)
+    with used:
+        used.export(folder / "kept.jsonl")
+    assert read_session_model(options, folder / "project") == SessionModel(used="scripted:echo")
+    with Session.import_(folder / "kept.jsonl", find_session_file(options.session_dir, folder), "copy"):
+        pass
+    assert read_session_model(_options(folder, resume="copy"), folder / "project") == SessionModel()

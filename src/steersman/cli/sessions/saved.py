@@ -169,7 +169,9 @@ def read_session_model(options: Options, workspace: Path) -> SessionModel:
         saved = _choose_session(options, path, lambda _: None)
         with Session.open(saved.path, saved.id, write=False) as session:
             for record in session.records():
-                if record.type == CONFIGURED:
+                if record.type == "imported":
+                    chosen = used = None  # what another place used says nothing here, and may be a file
+                elif record.type == CONFIGURED:
                     chosen = record.payload.get("model", chosen)
                 elif record.type == "run_start" and record.payload.get("parent_tool_call_id") is None:
                     snapshot: object = record.payload.get("config_snapshot")
