@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 JUDGES := $(VENV)/judges/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fix bench peers watch cluster scale session local fuzz soak reference clean
+.PHONY: help run test check lint types fix bench peers watch cluster scale session local fuzz soak reference clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -20,14 +20,22 @@ help: ## list the targets
 run: $(COMMAND) ## ask the agent what this project does, or PROMPT="..."; without a key on a small model of its own
 	@$(BIN)/steersman -- "$${PROMPT:-What does this project do?}"
 
-test: check $(JUDGES) ## everything that must hold: check, then the tests
-	@$(BIN)/python -m pytest -n 4 --dist worksteal
+# The types are checked while the tests run: one core would wait for the other. What is wrong with them is told last.
+test: lint $(JUDGES) ## everything that must hold: check, and the tests
+	@$(MAKE) types >$(VENV)/types.txt 2>&1 & types=$$!; trap 'kill $$types' INT TERM; \
+		$(BIN)/python -m pytest -n 4 --dist worksteal; tests=$$?; \
+		wait $$types || { cat $(VENV)/types.txt; exit 1; }; exit $$tests
 
-check: $(READY) ## format, lint, types and layers, without running tests
+check: lint types ## format, lint, types and layers, without running tests
+
+lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/basedpyright
 	@$(BIN)/lint-imports --no-logo
+
+types: $(READY)
+	@$(BIN)/python -m docs.blocks build/documents
+	@$(BIN)/basedpyright
 
 fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff check --fix .

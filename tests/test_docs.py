@@ -13,8 +13,9 @@ import shlex
 from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from types import CodeType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from docs.blocks import DOCUMENTS, EXAMPLES, ROOT, Block, name_file, read_blocks
 from tests.rows import each_row
 
 from steersman import Agent, RunResult, Session
@@ -24,13 +25,9 @@ from steersman.provider.models import catalogue, presets, registry
 from steersman.provider.models.registry import list_provider_names
 from steersman.testing import Witness, run_virtual
 
-ROOT = Path(__file__).parent.parent
 OBJECTS = {"agent": Agent, "receipt": Receipt, "result": RunResult, "session": Session, "witness": Witness}
 OWN = {"session": ("closed", "id", "recorder")}  # set when one is made
 ATTRIBUTE = re.compile(rf"`({'|'.join(OBJECTS)})\.(?!py\b)([a-z]\w*)")
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 SHELL = re.compile(r"^```bash\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
@@ -57,22 +54,6 @@ PUBLIC = {
     "steersman.types",
 }
 """The packages users import from. The modules below them are free to move."""
-
-
-class Block(NamedTuple):
-    """A Python block and where it stands, as the number of lines above it."""
-
-    code: str
-    above: int
-
-
-def shown(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def blocks(path: Path) -> list[Block]:
-    text = path.read_text(encoding="utf-8")
-    return [Block(match[1], text.count("\n", 0, match.start(1))) for match in BLOCK.finditer(text)]
 
 
 @contextlib.contextmanager
@@ -113,13 +94,13 @@ def output_of(block: Block, path: Path, names: dict[str, Any]) -> list[str]:
     return printed.getvalue().splitlines()
 
 
-@each_row("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
+@each_row("path", [path for path in DOCUMENTS if read_blocks(path)], ids=name_file)
 def test_the_python_of_a_document_runs_and_prints_what_it_says(path: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     providers = list_provider_names()
     with restored_logging(), restored_providers():
-        for block in blocks(path):
-            assert output_of(block, path, names) == PROMISE.findall(block.code), f"{shown(path)}:{block.above + 1}"
+        for block in read_blocks(path):
+            assert output_of(block, path, names) == PROMISE.findall(block.code), f"{name_file(path)}:{block.above + 1}"
     assert list_provider_names() == providers
 
 
@@ -138,12 +119,12 @@ def private_imports(code: str) -> Iterator[str]:
                 continue
 
 
-@each_row("path", [path for path in DOCUMENTS if blocks(path)], ids=shown)
+@each_row("path", [path for path in DOCUMENTS if read_blocks(path)], ids=name_file)
 def test_a_document_imports_only_from_the_public_packages(path: Path) -> None:
-    assert [name for block in blocks(path) for name in private_imports(block.code)] == []
+    assert [name for block in read_blocks(path) for name in private_imports(block.code)] == []
 
 
-@each_row("path", EXAMPLES, ids=shown)
+@each_row("path", EXAMPLES, ids=name_file)
 def test_an_example_imports_only_from_the_public_packages(path: Path) -> None:
     assert [*private_imports(path.read_text(encoding="utf-8"))] == []
 
@@ -164,7 +145,7 @@ def commands(path: Path) -> Iterator[list[str]]:
                 yield [*itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words)]
 
 
-@each_row("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=name_file)
 def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
     targets = TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
     for words in commands(path):
@@ -183,7 +164,7 @@ def test_the_commands_of_a_document_can_be_typed(path: Path) -> None:
                 continue
 
 
-@each_row("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=name_file)
 def test_a_document_names_only_methods_and_properties_that_exist(path: Path) -> None:
     """house.md: the documents say what the code does."""
     text = path.read_text(encoding="utf-8")
@@ -192,7 +173,7 @@ def test_a_document_names_only_methods_and_properties_that_exist(path: Path) -> 
     assert sorted(named - known) == []
 
 
-@each_row("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=name_file)
 def test_the_links_of_a_document_lead_somewhere(path: Path) -> None:
     targets = LINK.findall(re.sub(r"`[^`\n]+`", "", path.read_text(encoding="utf-8")))  # a link in code is no link
     assert [target for target in targets if not (path.parent / target).exists()] == []
@@ -244,7 +225,7 @@ def test_the_architecture_has_every_package() -> None:
     assert missing == []
 
 
-@each_row("path", DOCUMENTS, ids=shown)
+@each_row("path", DOCUMENTS, ids=name_file)
 def test_a_document_names_only_files_that_exist(path: Path) -> None:
     named = re.findall(
         r"\b(?:src/steersman|tests|docs|examples)/[\w/.-]+\.(?:py|md|txt)\b", path.read_text(encoding="utf-8")

@@ -1,31 +1,21 @@
 """README, documents and examples are type-checked as a reader's own code is: basedpyright and mypy, both strict.
 
-So is `tests/agent/typed.py`, which says what they know about an agent: each of them looks at all of it in one run.
+`make types` gives basedpyright the documents together with the rest of the code, so that it reads the library once.
+`tests/agent/typed.py` says what both of them know about an agent.
 """
 
 from __future__ import annotations
 
 import ast
+import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
-from tests.test_docs import DOCUMENTS, EXAMPLES, ROOT, blocks, shown
+from docs.blocks import DOCUMENTS, EXAMPLES, ROOT, UNTYPED, read_blocks, write_modules
 
 SETTINGS = """
-[tool.basedpyright]
-pythonVersion = "3.11"
-typeCheckingMode = "strict"
-enableTypeIgnoreComments = false
-reportUnnecessaryTypeIgnoreComment = true
-include = ["code"]
-reportUnusedClass = false      # a document shows a class or a function and leaves its use to the reader
-reportUnusedFunction = false
-reportUnusedExpression = false
-reportUnusedVariable = false
-
 [tool.mypy]
 strict = true
 python_version = "3.11"
@@ -34,48 +24,22 @@ disallow_untyped_decorators = true
 """
 
 TYPED = ROOT / "tests" / "agent" / "typed.py"
-UNTYPED = "<!-- untyped -->"
-
-
-def write_module(document: Path, to: Path) -> None:
-    """Write the blocks of a document as functions, each inside the one before.
-
-    So a block sees the names of those above it, may use them for something else, and may `await`. A block below
-    `<!-- untyped -->` shows what happens without types.
-    """
-    lines: list[str] = []
-    text = document.read_text(encoding="utf-8").splitlines()
-    typed = [block for block in blocks(document) if block.above < 2 or text[block.above - 2] != UNTYPED]
-    for depth, block in enumerate(typed):
-        lines.append("    " * depth + f"async def block_at_line_{block.above + 1}() -> None:")
-        lines.append(textwrap.indent(block.code, "    " * (depth + 1)))
-    to.write_text("\n".join(lines), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project of a user: a module for each document, the examples, and what checkers know about an agent."""
     root = tmp_path_factory.mktemp("documents")
-    (root / "code").mkdir()
+    write_modules(root / "code")
     (root / "pyproject.toml").write_text(SETTINGS)
-    for path in DOCUMENTS:
-        if blocks(path):
-            name = shown(path).removesuffix(".md").replace("/", "_").replace("-", "_")
-            write_module(path, root / "code" / f"{name}.py")
     for path in EXAMPLES:
-        (root / "code" / f"example_{path.name}").write_text(path.read_text(encoding="utf-8"))
-    (root / "code" / TYPED.name).write_text(TYPED.read_text(encoding="utf-8"))
+        shutil.copy(path, root / "code" / f"example_{path.name}")
+    shutil.copy(TYPED, root / "code")
     return root
 
 
-def check(project: Path, *command: str) -> str:
-    """What a checker prints, if it finds anything."""
-    done = subprocess.run([sys.executable, "-m", *command], cwd=project, capture_output=True, text=True, check=False)
-    return "" if done.returncode == 0 else done.stdout + done.stderr
-
-
 def test_the_modules_hold_every_block(project: Path) -> None:
-    count = sum(len(blocks(path)) - path.read_text(encoding="utf-8").count(UNTYPED) for path in DOCUMENTS)
+    count = sum(len(read_blocks(path)) - path.read_text(encoding="utf-8").count(UNTYPED) for path in DOCUMENTS)
     found = 0
     for module in (project / "code").glob("*.py"):
         tree = ast.parse(module.read_text(encoding="utf-8"))
@@ -86,12 +50,8 @@ def test_the_modules_hold_every_block(project: Path) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_basedpyright_accepts_every_document_and_example(project: Path) -> None:
-    """api.md: an editor completes an option and a checker refuses a wrong one; `result.output` has its type."""
-    assert check(project, "basedpyright", "--pythonpath", sys.executable, "--level", "error") == ""
-
-
-@pytest.mark.timeout(300)
 def test_mypy_accepts_every_document_and_example(project: Path) -> None:
-    """api.md: the same, for those who use mypy."""
-    assert check(project, "mypy", "--cache-dir", str(ROOT / ".mypy_cache"), "code") == ""
+    """api.md: an editor completes an option and a checker refuses a wrong one; `result.output` has its type."""
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(ROOT / ".mypy_cache"), "code"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import uvicorn
 from aiohttp import ClientSession
+from docs.blocks import ROOT, read_blocks
 from tests.server.kit import Client
-from tests.test_docs import ROOT, blocks
 
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
@@ -28,7 +28,7 @@ PAGE = ROOT / "docs" / "web-service.md"
 def names() -> dict[str, Any]:
     """What the blocks of the document define; what they start by themselves is left out."""
     found: dict[str, Any] = {"__name__": "__main__"}
-    for block in blocks(PAGE):
+    for block in read_blocks(PAGE):
         code = "\n".join(line for line in block.code.splitlines() if not line.startswith("asyncio.run("))
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(code, str(PAGE), "exec"), found)
