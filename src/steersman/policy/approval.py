@@ -170,6 +170,15 @@ class Approval:
         return next((rule.text for rule in self._ask if rule.covers_path(tool, path)), "")
 
     @property
+    def names_hosts(self) -> bool:
+        """Whether a rule of `deny` or `ask` names hosts."""
+        return any(rule.names_hosts for rule in (*self._deny, *self._ask))
+
+    def holds_host(self, url: str) -> bool:
+        """Whether a rule of `deny` or `ask` is about the host of a URL, to which a call may be redirected."""
+        return any(rule.covers_host(url) for rule in (*self._deny, *self._ask))
+
+    @property
     def denies_paths(self) -> bool:
         """Whether a rule of `deny` names paths."""
         return any(rule.names_paths for rule in self._deny)

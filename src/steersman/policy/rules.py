@@ -119,6 +119,15 @@ class Rule:
         """Whether the rule is about a tool and a real, absolute path."""
         return isinstance(self.subject, PathPattern) and self.name == tool and self.subject.covers(path)
 
+    @property
+    def names_hosts(self) -> bool:
+        """Whether the rule has a pattern for hosts."""
+        return isinstance(self.subject, Domain)
+
+    def covers_host(self, url: str) -> bool:
+        """Whether the rule is about the host of a URL, or may be."""
+        return isinstance(self.subject, Domain) and self.subject.match(url) != "no"
+
     def forbids_input(self, call: Call) -> bool:
         """Whether a rule for `read` may match a file that a shell command is redirected from."""
         if self.name != "read" or not isinstance(self.subject, PathPattern) or call.name.lower() != SHELL:

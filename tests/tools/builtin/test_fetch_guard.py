@@ -9,9 +9,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.rows import each_row
 from tests.tools.builtin import escapes
 from tests.tools.builtin.sites import Site, page, redirect
 
+from steersman import Agent, Approval
+from steersman.testing import ScriptedModel, call
 from steersman.tools.builtin.fetch_tool import fetch_tool
 from steersman.tools.confine.addresses import ForbiddenAddress
 from steersman.tools.confine.urls import InvalidUrl
@@ -272,6 +275,22 @@ async def test_a_host_that_is_denied_is_denied_in_a_redirect_too() -> None:
         tool = fetch_tool(allow=[site.opening], deny_hosts=["www.first.example"], resolve=everything_here)
         with pytest.raises(ForbiddenAddress, match=r"'www\.first\.example' is on the list"):
             await fetched(tool, f"http://first.example:{site.port}/")
+
+
+@each_row("rule", ["fetch(domain:www.first.example)", "fetch(domain:*.other.example)"])
+async def test_no_redirect_is_followed_to_a_host_that_a_rule_names(rule: str) -> None:
+    host = "www.first.example" if "first" in rule else "a.other.example"
+    for policy in (Approval("bypass", deny=[rule]), Approval(ask=[rule], allow=["fetch(domain:first.example)"])):
+        async with Site() as site:
+            first, target = f"http://first.example:{site.port}/", f"http://{host}:{site.port}/end"
+            site.routes.update({"/": redirect(target), "/end": page("arrived")})
+            tool = fetch_tool(allow=[site.opening], hosts=["*"], resolve=everything_here)
+            script = ScriptedModel(call("fetch", url=first), call("fetch", url=target), "Done.")
+            result = await Agent(script.model, tools=[tool], approval=policy).run("Go.")
+            told = [message.text for message in result.tool_results]
+            assert told[0].startswith(f"{first} redirects to another host, {host!r}, and nothing was fetched")
+            assert "enied" in told[1]
+            assert len(site.asked) == 1
 
 
 async def test_a_refusal_tells_the_model_what_to_do_and_not_where_a_name_leads() -> None:

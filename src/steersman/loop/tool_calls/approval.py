@@ -23,6 +23,7 @@ from steersman.policy.hooks import HookError, call_within
 from steersman.policy.preview import preview_call
 from steersman.tools.calling import call_in_thread, is_async
 from steersman.tools.confine.denied_paths import deny_paths
+from steersman.tools.confine.held_hosts import hold_hosts
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Preview, Tool
 from steersman.types.cancel import CancelToken
@@ -180,15 +181,17 @@ def _iterate_policies(run: Run) -> Iterator[tuple[Run, Approval]]:
         level = level.parent
 
 
-def deny_paths_of(run: Run, tool: Tool) -> None:
-    """Let the file tools refuse, in this task, what the policies of a run and of all runs above it deny by path."""
+def hold_rules_of(run: Run, tool: Tool) -> None:
+    """Let tools hold, in this task, the rules of a run and of all runs above it for where links and redirects lead."""
     policies = [policy for _, policy in _iterate_policies(run) if policy.denies_paths]
+    naming = [policy for _, policy in _iterate_policies(run) if policy.names_hosts]
 
     def deny(path: str, *, writing: bool) -> str:
         name = tool.name.lower() if writing else "read"
         return next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
 
     deny_paths(deny if policies else None)
+    hold_hosts((lambda url: any(policy.holds_host(url) for policy in naming)) if naming else None)
 
 
 def _ask_policy(approval: Approval, tool: Tool, slot: Slot) -> Judgement:

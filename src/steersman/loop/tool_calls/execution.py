@@ -245,9 +245,9 @@ async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
             return normalize_output(slot.answer)
         context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
         if run.guards.has_policy:
-            from steersman.loop.tool_calls.approval import deny_paths_of  # only a run with a policy pays for it
+            from steersman.loop.tool_calls.approval import hold_rules_of  # only a run with a policy pays for it
 
-            deny_paths_of(run, tool)
+            hold_rules_of(run, tool)
         return await tool.call(thaw(slot.args), context)
     except asyncio.CancelledError:
         if slot.stopping is None:

@@ -14,6 +14,7 @@ from steersman.tools.builtin.html import extract_text
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
 from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.addresses import AddressRules, Resolve, matches_host
+from steersman.tools.confine.held_hosts import is_held
 from steersman.tools.confine.urls import ParsedUrl, parse_url
 from steersman.tools.text import format_value
 from steersman.tools.tool import Tool
@@ -119,6 +120,8 @@ class _Fetcher:
 
     def _may_follow(self, first: ParsedUrl, target: ParsedUrl) -> bool:
         """Whether to follow a redirect: the user approved this host, and another one needs a new approval."""
+        if first.host != target.host and is_held(target.url):
+            return False
         if first.host.removeprefix("www.") == target.host.removeprefix("www."):
             return True
         return self.rules.hosts is not None and matches_host(target.host, self.rules.hosts)
