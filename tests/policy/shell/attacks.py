@@ -213,8 +213,12 @@ _BY_PROGRAM = {
         "git log --show-signature", "git log --show-sig", "git log --output=f", "git log --outp=f",
         "git log --ext-diff",
         "git log --textconv", "git log --alternate-refs",
+        # To merge once more, git writes objects into its repository.
+        "git log --remerge-diff", "git log --remerge", "git log -p --diff-merges=remerge", "git log --diff-merges r",
     ),
-    "git show": ("git show '--format=%G?'", "git show --output f", "git show --pretty='tformat:%G?'"),
+    "git show": (
+        "git show '--format=%G?'", "git show --output f", "git show --pretty='tformat:%G?'", "git show --remerge-diff x",
+    ),
     "git shortlog": ("git shortlog '--group=format:%G?'", "git shortlog '--format=%G?'"),
     "git tag": (
         "git tag -a v1", "git tag --annotate v1", "git tag -a -- v1",

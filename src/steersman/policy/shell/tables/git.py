@@ -30,9 +30,9 @@ TABLE = """
   --show-notes-by-default --standard-notes --no-standard-notes --relative-date --date= --parents --children
   --left-right --graph --no-graph --show-linear-break? --decorate? --no-decorate --decorate-refs=
   --decorate-refs-exclude= --clear-decorations --source --mailmap --no-mailmap --use-mailmap --no-use-mailmap
-  --full-diff --log-size --follow --remerge-diff --no-diff-merges --diff-merges= --dd --root --combined-all-paths
+  --full-diff --log-size --follow --no-diff-merges --dd --root --combined-all-paths
   --end-of-options
-  ! --show-signature --no-show-signature --alternate-refs --stdin
+  ! --show-signature --no-show-signature --alternate-refs --stdin --remerge-diff --diff-merges=
 
 @list
   --contains= --no-contains= --merged= --no-merged= --points-at= --sort= --format= --color? --no-color --column?
