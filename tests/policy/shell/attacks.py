@@ -217,7 +217,7 @@ _BY_PROGRAM = {
         "git log --remerge-diff", "git log --remerge", "git log -p --diff-merges=remerge", "git log --diff-merges r",
     ),
     "git show": (
-        "git show '--format=%G?'", "git show --output f", "git show --pretty='tformat:%G?'", "git show --remerge-diff x",
+        "git show '--format=%G?'", "git show --output f", "git show --pretty='tformat:%G?'", "git show --remerge-diff",
     ),
     "git shortlog": ("git shortlog '--group=format:%G?'", "git shortlog '--format=%G?'"),
     "git tag": (
