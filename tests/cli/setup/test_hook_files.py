@@ -149,6 +149,17 @@ def test_hooks_of_the_user_run_what_the_user_changes_and_not_what_tools_change(p
     assert "it writes to 'log', which leads elsewhere" in str(files.explain_change(logging))
 
 
+def test_a_later_session_of_the_program_does_not_take_for_trusted_what_tools_changed(project: Path) -> None:
+    script, make = _hook(f"{project}/scripts/check.sh", of_project=False), _hook("make all")
+    HookFiles([script, make], project)
+    Workspace(project).replace("scripts/check.sh", b"touch escaped")
+    files = HookFiles([script, make], project)
+    assert "'scripts/check.sh' was changed" in str(files.explain_change(script))
+    assert "may run them outside the sandbox" in str(files.explain_change(make))
+    other = _hook(f"sh {project}/scripts/check.sh", of_project=False)
+    assert "tools may have changed what it runs" in str(HookFiles([other], project).explain_change(other))
+
+
 def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.command import Place, environment, run_command
@@ -14,6 +15,8 @@ from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.trust import load_named_servers, load_project_servers, load_project_settings
 from steersman.testing.servers import OpenAIChatServer
+from steersman.tools.confine.workspace import Workspace
+from steersman.tools.mcp.errors import McpError
 
 pytestmark = pytest.mark.real_time
 
@@ -166,3 +169,21 @@ async def test_where_trust_cannot_be_kept_it_counts_this_time(place: Place) -> N
     assert [line.startswith(f"{file} is trusted for this run only: The list of trusted files") for line in told] == [
         True
     ]
+
+
+async def test_a_later_session_does_not_start_a_server_from_what_tools_have_changed(place: Place) -> None:
+    """`steersman acp` starts the servers of a project for each session, all in one program."""
+    content = {"mcpServers": {"own": {"command": sys.executable, "args": ["server.py"]}}}
+    _written(place.project / ".mcp.json", json.dumps(content))
+    told: list[str] = []
+    options: dict[str, Any] = {"variables": (), "pins": place.home / "pins.json", "notify": told.append}
+    assert await load_project_servers(place.project, ask=Person(agrees=True), **options) is not None
+    Workspace(place.project).replace("server.py", b"open('escaped', 'w')")
+    found = await load_project_servers(place.project, ask=None, **options)
+    assert found is not None
+    async with found:
+        assert not (place.project / "escaped").exists()
+        assert "it is not started, because tools have changed files where it runs" in told[0]
+        with pytest.raises(McpError, match=r"closed its output|exited"):
+            await found.restart("own")  # the user asks for it
+        assert (place.project / "escaped").exists()

@@ -182,6 +182,19 @@ async def test_too_many_tools_are_not_looked_at(tmp_path: Path) -> None:
             pass
 
 
+async def test_a_server_that_names_other_tools_each_time_does_not_fill_the_file_of_all(tmp_path: Path) -> None:
+    path, pins = tmp_path / "tools.json", tmp_path / "pins.json"
+    spec = small(env={"TOOLS": str(path)})
+    for most, found in ((20, range(20)), (2, range(19, 22))):
+        path.write_text(json.dumps([{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in found]))
+        async with McpServers({"small": spec}, max_tools=most, on_problem=quiet, pins=pins) as servers:
+            offered, problems = names(servers), [problem.text for problem in servers.problems]
+    assert offered == ["mcp:small:t19"]
+    assert problems[1:] == ["it has named more than 20 different tools; new ones are left out"]
+    (known,) = json.loads(pins.read_text())["entries"].values()
+    assert len(known) == 20
+
+
 async def test_a_list_without_end_is_read_only_so_far() -> None:
     """failures.md L20: a cursor that always leads to one more page."""
     async with McpServers({"small": small("--pages")}, max_tools=5, on_problem=quiet) as servers:

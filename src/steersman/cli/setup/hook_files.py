@@ -41,15 +41,20 @@ _VERSION = "-.0123456789"
 _HERE = re.compile(r"\$(?:PWD|\{PWD\})/")
 _RUN_NOTHING = split_words("exit false printf test")  # like those that only look
 
+# By workspace: what hooks of the user run there, before any tool of this program changed something.
+_unchanged: dict[tuple[str, HookSettings], Mapping[str, bytes | None]] = {}
+
 
 class HookFiles:
-    """The files that hooks run in a workspace; what they were when it was made counts as trusted."""
+    """The files that hooks run in a workspace; what they were when it was made counts as trusted.
+
+    In a program with several sessions that is what they were before tools changed anything.
+    """
 
     def __init__(self, hooks: Sequence[HookSettings], workspace: Path) -> None:
         self._root = os.path.realpath(workspace)
         self._paths = {hook: sorted(_find_paths(hook.command, self._root)) for hook in hooks}
-        self._before = {hook: _read_files(paths, self._root) for hook, paths in self._paths.items()}
-        self._changes = self._count_changes()
+        self._before = {hook: self._read_before(hook) for hook in self._paths}
         self._is_trusted = True
 
     async def trust(self, path: Path, *, ask: AskTrust | None, notify: Notify) -> None:
@@ -68,7 +73,7 @@ class HookFiles:
 
     def explain_change(self, hook: HookSettings) -> str | None:
         """Says why a hook must not run now; `None` if what it runs is what was trusted. Reads files."""
-        changed = self._count_changes() != self._changes
+        changed = self._may_be_changed()
         if not hook.of_project and not changed:
             return None
         before = self._before[hook]
@@ -93,8 +98,18 @@ class HookFiles:
             )
         return None
 
-    def _count_changes(self) -> int:
-        return count_changes([self._root], below=self._root)
+    def _may_be_changed(self) -> bool:
+        """Whether tools of this program may have changed something here, also before, in another session."""
+        return count_changes([self._root], below=self._root) > 0
+
+    def _read_before(self, hook: HookSettings) -> Mapping[str, bytes | None] | str:
+        """The files of a hook that count as trusted; for one of the user, those before tools changed anything."""
+        files = _read_files(self._paths[hook], self._root)
+        if hook.of_project or isinstance(files, str) or not any(data is not None for data in files.values()):
+            return files
+        if not self._may_be_changed():
+            _unchanged[self._root, hook] = files
+        return _unchanged.get((self._root, hook), f"tools may have changed what it runs. {_AGAIN}")
 
 
 def _find_runner(command: str, watched: Sequence[str], root: str) -> str | None:

@@ -71,7 +71,8 @@ async def load_project_servers(
     if path is None:
         return None
     try:
-        return _load_servers(path, variables, pins, notify)
+        # In a program with several sessions, tools of another one may have written what a server runs.
+        return _load_servers(path, variables, pins, notify, after_changes=ask is not None)
     except UntrustedFile as error:
         found = error
     except McpError as error:
@@ -103,12 +104,26 @@ def find_nearest(workspace: Path, name: str) -> Path | None:
 
 
 def _load_servers(
-    path: Path, variables: tuple[str, ...], pins: Path, notify: Notify, *, trusted: bool = False
+    path: Path,
+    variables: tuple[str, ...],
+    pins: Path,
+    notify: Notify,
+    *,
+    trusted: bool = False,
+    after_changes: bool = True,
 ) -> McpServers:
     def report(problem: Problem) -> None:
         notify(sanitize_line(str(problem)))
 
-    return McpServers.from_file(path, trusted=trusted, expand=variables, pins=pins, required=False, on_problem=report)
+    return McpServers.from_file(
+        path,
+        trusted=trusted,
+        expand=variables,
+        pins=pins,
+        required=False,
+        on_problem=report,
+        after_changes=after_changes,
+    )
 
 
 async def _ask_user(path: Path, content: str, ask: AskTrust | None) -> bool:

@@ -26,6 +26,8 @@ _FIRST_BACKOFF = 0.5
 _MAX_BACKOFF = 60.0
 # A call waits this many seconds for the backoff; for a longer backoff it fails at once.
 _MAX_WAIT = 5.0
+# How many tools a server may have named in all, for each that it may offer at a time.
+_PINS_PER_TOOL = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ServerSettings:
     report: Callable[[str, str | None, str], None]
     accept_changes: Callable[[Sequence[ChangedTool]], Awaitable[set[str]]]
     find_access: Callable[[str], Access]
+    after_changes: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Server:
         # Before its first start: what it runs from, and how often tools had changed something there.
         self._places: list[str] | None = None
         self._changes = 0
+        self._after_changes = terms.after_changes
 
     @property
     def tools(self) -> list[Tool]:
@@ -169,18 +173,19 @@ class Server:
         if not isinstance(self.spec, StdioServer):
             return
         places = self.spec.list_places()
+        again = " again" if self._places is not None else ""
         if self._places is None:
-            self._places, self._changes = places, count_changes(places)
-        elif count_changes([*self._places, *places]) != self._changes:
+            self._places, self._changes = places, count_changes(places) if self._after_changes else 0
+        if count_changes([*self._places, *places]) != self._changes:
             raise McpError(
-                "it is not started again, because tools have changed files where it runs or has its program, and it "
-                "would run them outside the sandbox. Only the user can start it again, with `await servers.refresh()` "
-                "or in a new program"
+                f"it is not started{again}, because tools have changed files where it runs or has its program, and "
+                "it would run them outside the sandbox. Only the user can start it again, with "
+                "`await servers.refresh()` or in a new program"
             )
 
     def allow_restart(self) -> None:
         """Allow to start it again whatever has changed: the user asks for it."""
-        self._places = None
+        self._places, self._after_changes = None, True
 
     async def _back_off(self) -> None:
         pause = self._not_before - asyncio.get_running_loop().time()
@@ -238,7 +243,7 @@ class Server:
     async def list_tools(self, connection: Connection) -> None:
         """List its tools and offer those that are valid and match their pinned definition."""
         async with self._listing:
-            found = self._define_tools(await connection.list_tools())
+            found = self._leave_out_excess(self._define_tools(await connection.list_tools()))
             changes = {
                 change.tool: change for definition in found if (change := self._find_change(definition)) is not None
             }
@@ -271,6 +276,16 @@ class Server:
         for name in duplicates:
             self._report(name, "it is listed more than once, and it is unclear which one is meant")
         return [definition for name, definition in found.items() if name not in duplicates]
+
+    def _leave_out_excess(self, found: list[Definition]) -> list[Definition]:
+        """Leave out new tools of a server that has named very many: all are pinned, in one file for all servers."""
+        most = _PINS_PER_TOOL * self._terms.max_tools
+        room = max(0, most - self._terms.pins.count(self._pins_key))
+        new = [each.tool for each in found if self._terms.pins.find_digest(self._pins_key, each.tool) is None]
+        excess = set(new[room:])
+        if excess:
+            self._report(None, f"it has named more than {most:,} different tools; new ones are left out")
+        return [each for each in found if each.tool not in excess]
 
     def _find_change(self, definition: Definition) -> ChangedTool | None:
         pinned = self._terms.pins.find_digest(self._pins_key, definition.tool)

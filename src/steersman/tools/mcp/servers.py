@@ -55,7 +55,8 @@ class McpServers:
     Each tool is named `mcp:server:tool`. A tool whose definition differs from the first one is not offered until
     `on_change` returns true or `accept` is called; `pins` is a file that keeps definitions across programs. `access`
     maps patterns such as `mcp:time:*` to what their tools can change; what servers say about themselves is ignored.
-    With `required=False` a server that does not start is a problem and not an error.
+    With `required=False` a server that does not start is a problem and not an error. With `after_changes=False` none is
+    started that runs from where tools of this program have changed files before.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class McpServers:
         required: bool = True,
         max_tools: int = MAX_TOOLS,
         max_message_bytes: int = MAX_BYTES,
+        after_changes: bool = True,
     ) -> None:
         for name, spec in _check_servers(servers).items():
             check_name(name)
@@ -89,6 +91,7 @@ class McpServers:
             self._report,
             self._accept_changes,
             self._find_access,
+            after_changes,
         )
         self._servers = {name: Server(name, spec, terms) for name, spec in servers.items()}
 

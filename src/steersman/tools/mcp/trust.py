@@ -176,6 +176,10 @@ class Pins:
         """Return the pinned hash of a tool; `None` for a new tool."""
         return self._known.get(server, {}).get(tool)
 
+    def count(self, server: str) -> int:
+        """Count the pinned tools of a server."""
+        return len(self._known.get(server, {}))
+
     async def save(self, server: str, found: Mapping[str, str]) -> None:
         """Pin these tools to these hashes."""
         if not found:
