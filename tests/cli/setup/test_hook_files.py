@@ -210,7 +210,7 @@ async def test_what_a_hook_of_a_project_runs_is_shown_and_trusted_with_that_cont
         return result.end_reason, result.detail
 
     assert (await prompt(asks=True))[0] == "done"
-    shown = (f"Trust {settings} (files of its hooks)?", "--- scripts/check.sh\nexit 0")
+    shown = (f"Trust {settings} (files of its hooks)?", "--- scripts/check.sh (6 bytes)\nexit 0")
     assert asked == [(f"Trust {settings}?", settings.read_text()), shown]
     assert (await prompt(asks=False))[0] == "done"
     script.write_text("exit 0 # changed")
@@ -219,6 +219,11 @@ async def test_what_a_hook_of_a_project_runs_is_shown_and_trusted_with_that_cont
     assert "the files that it runs are not trusted" in detail
     assert (await prompt(asks=True))[0] == "done"
     assert len(asked) == 3
+    (script.parent / "words").write_text("exit 1")
+    assert (await prompt(asks=True))[0] == "done"
+    script.write_text(f"{script.read_text()}\n--- scripts/words\n{(script.parent / 'words').read_text()}")
+    (script.parent / "words").unlink()
+    assert (await prompt(asks=False))[0] == "rejected"  # the same text, in other files
 
 
 @each_row(
@@ -252,3 +257,10 @@ async def test_a_hook_of_the_user_takes_no_module_of_python_from_the_folder(proj
         code, _, errors = await run_hook(HookSettings("end", command), b"{}", project)
         assert code == 0, errors
     assert not (project / "escaped").exists()
+
+
+@each_row("name", ["mcp:*", "bash(rm:*)", "read,write", ""])
+def test_a_hook_for_a_pattern_of_tools_which_would_never_run_is_refused(name: str) -> None:
+    text = f"[[hooks]]\nat = 'before_tool'\ncommand = '/x'\ntools = ['bash', '{name}']".encode()
+    with pytest.raises(UserError, match="tools"):
+        parse_settings(text, Path("config.toml"))

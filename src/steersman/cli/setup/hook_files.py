@@ -67,7 +67,12 @@ class HookFiles:
             if hook.of_project and isinstance(files, Mapping):
                 texts |= {name: data for name, data in files.items() if data is not None}
         if texts:
-            content = b"\n".join(b"--- %s\n%s" % (os.fsencode(name), data) for name, data in sorted(texts.items()))
+            # Names and sizes so that no other files have the same text.
+            heads = {name: name if name.isprintable() else ascii(name) for name in sorted(texts)}
+            content = b"\n".join(
+                b"--- %s (%d bytes)\n%s" % (head.encode(), len(texts[name]), texts[name])
+                for name, head in heads.items()
+            )
             name = path.with_name(f"{path.name} (files of its hooks)")
             self._is_trusted = await trust_content(name, content, ask=ask, notify=notify)
 

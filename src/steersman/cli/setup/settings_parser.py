@@ -61,6 +61,7 @@ _LEADING = re.compile(  # words before a program, with their options and times
     r"|!|command|do|doas|elif|else|env|exec|if|ionice|nice|nohup|setsid|stdbuf|sudo|then|time|timeout|until|while|xargs|"
     r"-.*|[0-9.]+[smhd]?"
 )
+_TOOL_NAME = re.compile(r"[\w:./-]+")
 _INTERPRETER = re.compile(r"(?:ba|da|z|k|fi)?sh|python[0-9.]*|pypy3?|node|ruby|perl|php|lua|source|\.")
 
 
@@ -146,6 +147,9 @@ class _SettingsParser:
             missing = [name for name in ("at", "command") if name not in values]
             if missing:
                 raise self._make_error(key, f"{missing[0]!r} is missing: {_HOOK[missing[0]][1]}")
+            pattern = next((name for name in values.get("tools", ()) if not _TOOL_NAME.fullmatch(name)), None)
+            if pattern is not None:
+                raise self._make_error(f"{key}: tools", f"{pattern!r:.100} is not the name of a tool; no patterns here")
             relative = None if self._project else _find_relative_program(values["command"])
             if relative is not None:
                 raise self._make_error(
