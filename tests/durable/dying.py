@@ -78,6 +78,20 @@ class TellingHandle:
         self._handle.close()
 
 
+class TellingQueue:
+    """A queue that calls a function after each look."""
+
+    def __init__(self, queue: Queue, tell: Callable[[str], None]) -> None:
+        self._queue, self._tell = queue, tell
+        self.add, self.close = queue.add, queue.close
+
+    def waiting(self) -> Sequence[tuple[int, bytes]]:
+        """What is not in the log yet."""
+        found = self._queue.waiting()
+        self._tell("looked")
+        return found
+
+
 class TellingStore:
     """A database whose writers call a function around each record."""
 
@@ -99,7 +113,7 @@ class TellingStore:
 
     def open_queue(self, session_id: str, /) -> Queue:
         """The queue of a session."""
-        return self._store.open_queue(session_id)
+        return TellingQueue(self._store.open_queue(session_id), self._tell)
 
     def list(self) -> Sequence[Summary]:
         """The sessions."""

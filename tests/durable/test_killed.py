@@ -87,9 +87,9 @@ async def _read(
 
 async def _find_start(client: TemporalClient, session: str) -> float:
     """When Temporal has given the run to the worker that ended it."""
-    history = await client.get_workflow_handle(session).fetch_history()
-    starts = [event.event_time for event in history.events if event.HasField("activity_task_started_event_attributes")]
-    return starts[-1].ToNanoseconds() / 1e9
+    found = await client.get_activity_handle(session).describe()
+    assert found.last_started_time is not None
+    return found.last_started_time.timestamp()
 
 
 async def test_a_killed_worker_is_replaced_wherever_it_was(postgres: Database, temporal: str, tmp_path: Path) -> None:

@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Literal, Self, TypeVar, Unpack
 
+from temporalio.client import (
+    ActivityExecutionDescription,
+    ActivityExecutionStatus,
+    ActivityFailureError,
+    ActivityHandle,
+    PendingActivityState,
+)
 from temporalio.client import Client as TemporalClient
-from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
-from temporalio.common import WorkflowIDConflictPolicy
-from temporalio.exceptions import ActivityError, FailureError, WorkflowAlreadyStartedError
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityAlreadyStartedError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store
 from steersman.durable.errors import DurableError
-from steersman.durable.job import IDLE, WAKE, WORKFLOW, Job, Outcome
+from steersman.durable.job import ACTIVITY, IDLE, WAITING, Job, Outcome
 from steersman.durable.questions import OpenQuestion, find_questions
 from steersman.session.opening import Where
 from steersman.session.records import Payload
@@ -39,9 +43,20 @@ from steersman.types.messages import MessageLike
 
 _T = TypeVar("_T")
 _SHORTEST_HEARTBEAT = 0.5
-_SHORTEST_TASK = 2.0
 _RETRY_SECONDS = 1.0
 _LAST_RECORDS = 16
+# Only the heartbeat limits a run.
+_LONGEST = timedelta(days=3650)
+# A lost worker is replaced at once; an activity that raises says itself when it is to be tried again.
+_RETRY = RetryPolicy(
+    initial_interval=timedelta(milliseconds=10), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=1)
+)
+# Seconds between two looks whether a worker that is about to begin or to end has heard what was queued, and whether a
+# question was answered: the next look is later, up to the longest.
+_LOOK, _LONGEST_LOOK = 0.05, 2.0
+# Seconds, and two heartbeats, in which a worker that has a run opens its session or is replaced.
+_PATIENCE = 30.0
+_OPEN = (ActivityExecutionStatus.RUNNING, ActivityExecutionStatus.PAUSED)
 
 
 class Client:
@@ -108,8 +123,7 @@ class Client:
         """Interrupt the run, if there is one."""
         queued, is_heard = await asyncio.to_thread(self._queue, session_id, lambda queue: queue.abort(key=key))
         if not is_heard and await self.is_running(session_id):
-            with suppress(_NotThere):  # it has ended meanwhile
-                await self._call(lambda client: self._find(client, session_id).signal(WAKE, rpc_timeout=RPC_TIMEOUT))
+            await self._wake(session_id, number=queued.number)
         return queued
 
     async def approve(
@@ -145,7 +159,7 @@ class Client:
     async def continue_(self, session_id: str) -> None:
         """Go on after an error or an abort, without a new message; while a run goes on this does nothing."""
         last = await asyncio.to_thread(self._read_last, session_id)
-        await self._wake(session_id, None, continue_after=last)
+        await self._wake(session_id, continue_after=last)
 
     async def wake(self, session_id: str) -> None:
         """Have a worker look at a session: for what was queued in another way, or while Temporal was away."""
@@ -156,22 +170,20 @@ class Client:
 
     async def is_running(self, session_id: str) -> bool:
         """Whether a run goes on, or waits for a worker or for an answer."""
-        try:
-            found = await self._call(lambda client: self._find(client, session_id).describe(rpc_timeout=RPC_TIMEOUT))
-        except _NotThere:
+        found = await self._describe(session_id)
+        if found is None:
             return False
-        if found.status == WorkflowExecutionStatus.RUNNING and found.task_queue != self.task_queue:
-            raise DurableError(
-                f"In this namespace a workflow {session_id!r} runs in the task queue {found.task_queue!r}, and not in "
-                f"{self.task_queue!r}. Two stores with sessions of the same ids need two namespaces."
-            )
-        return found.status == WorkflowExecutionStatus.RUNNING
+        if found.status == ActivityExecutionStatus.COMPLETED:
+            outcome: Outcome | None = await found.result(Outcome)
+            return outcome is not None and outcome.end_reason == WAITING
+        return found.status in _OPEN
 
     async def wait(self, session_id: str, *, timeout: float | None = None) -> Outcome:
         """Wait until the session rests; how its last run ended. Raises `TimeoutError`, and `DurableError` if it failed.
 
         Temporal may be restarted meanwhile. A session that Temporal has forgotten is looked up in the store.
         """
+        look = _LOOK
         async with asyncio.timeout(timeout):
             while True:
                 try:
@@ -181,7 +193,10 @@ class Client:
                 except _Unavailable:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
-                return await asyncio.to_thread(self._read_outcome, session_id, outcome)
+                if outcome is None or outcome.end_reason != WAITING:
+                    return await asyncio.to_thread(self._read_outcome, session_id, outcome)
+                await asyncio.sleep(look)  # until another worker goes on with the answer
+                look = min(_LONGEST_LOOK, 2 * look)
 
     async def questions(self, session_id: str) -> Sequence[OpenQuestion]:
         """The tool calls that wait for approval."""
@@ -210,9 +225,18 @@ class Client:
         """Queue something; also whether a worker has it, or the session open."""
         with SessionQueue(self.store, session_id) as queue:
             queued = say(queue)
-            # A worker that has heard it may have closed the session by now.
-            is_heard = self._has_writer(session_id) or all(order.number != queued.number for order in queue.waiting())
-        return queued, is_heard
+            return queued, self._is_heard(queue, queued.number)
+
+    def _is_heard(self, queue: SessionQueue, number: int) -> bool:
+        # A worker that has heard it may have closed the session by now.
+        return self._has_writer(queue.id) or all(order.number != number for order in queue.waiting())
+
+    def _look(self, session_id: str, number: int | None) -> bool:
+        """Whether a worker has the session open, or has heard what was queued under a number."""
+        if number is None:
+            return self._has_writer(session_id)
+        with SessionQueue(self.store, session_id) as queue:
+            return self._is_heard(queue, number)
 
     def _has_writer(self, session_id: str) -> bool:
         return isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
@@ -258,7 +282,7 @@ class Client:
         """Tell a worker of what was queued, unless one has heard of it."""
         queued, is_heard = said
         try:
-            await self._wake_unless_heard(session_id, agent, is_heard=is_heard)
+            await self._wake_unless_heard(session_id, agent, queued.number, is_heard=is_heard)
         except DurableError as error:
             raise DurableError(
                 f"It is queued in the session {session_id!r} as number {queued.number}, but no worker was told: "
@@ -266,31 +290,69 @@ class Client:
             ) from error
         return queued
 
-    async def _wake_unless_heard(self, session_id: str, agent: str | None = None, *, is_heard: bool) -> None:
+    async def _wake_unless_heard(
+        self, session_id: str, agent: str | None = None, number: int | None = None, *, is_heard: bool
+    ) -> None:
         # A worker that has the session open hears it without Temporal, and looks again after it has closed it.
         if not (is_heard and await self.is_running(session_id)):
-            await self._wake(session_id, agent)
+            await self._wake(session_id, agent, number=number)
 
-    async def _wake(self, session_id: str, agent: str | None, *, continue_after: int | None = None) -> None:
+    async def _wake(
+        self, session_id: str, agent: str | None = None, *, number: int | None = None, continue_after: int | None = None
+    ) -> None:
+        """Have a worker look at a session that none has open; `number` is that of what was queued.
+
+        The worker of a run that Temporal still knows may not have looked yet, or for the last time: then there is a
+        moment to wait until it has opened the session, or its run is over.
+        """
         job = Job(session_id, agent, self._heartbeat, continue_after)
-        start = partial(
-            TemporalClient.start_workflow,
-            workflow=WORKFLOW,
-            arg=job,
-            id=session_id,
-            task_queue=self.task_queue,
-            task_timeout=timedelta(seconds=max(_SHORTEST_TASK, self._heartbeat)),
-            rpc_timeout=RPC_TIMEOUT,
-        )
-        try:
-            # Most sessions rest: a run that is started needs no signal in its history.
-            await self._call(lambda client: start(client, id_conflict_policy=WorkflowIDConflictPolicy.FAIL))
-        except WorkflowAlreadyStartedError:
-            await self.is_running(session_id)  # raises if it is not one of ours
-            await self._call(lambda client: start(client, start_signal=WAKE))
+        deadline = asyncio.get_running_loop().time() + _PATIENCE + 2 * self._heartbeat
+        while not await self._start(job):
+            found = await self._describe(session_id)
+            if found is not None and found.run_state == PendingActivityState.SCHEDULED:
+                return  # it looks when a worker takes it
+            if await asyncio.to_thread(self._look, session_id, number):
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise DurableError(f"A worker has the run of {session_id!r}, and neither opens the session nor ends.")
+            await asyncio.sleep(_LOOK)
 
-    def _find(self, client: TemporalClient, session_id: str) -> WorkflowHandle[object, Outcome]:
-        return client.get_workflow_handle(session_id, result_type=Outcome)
+    async def _start(self, job: Job) -> bool:
+        """Start the activity of a session; whether there was none."""
+        try:
+            await self._call(
+                lambda client: client.start_activity(
+                    ACTIVITY,
+                    job,
+                    id=job.session_id,
+                    task_queue=self.task_queue,
+                    start_to_close_timeout=_LONGEST,
+                    heartbeat_timeout=timedelta(seconds=job.heartbeat),
+                    retry_policy=_RETRY,
+                    rpc_timeout=RPC_TIMEOUT,
+                )
+            )
+        except ActivityAlreadyStartedError:
+            return False
+        return True
+
+    async def _describe(self, session_id: str) -> ActivityExecutionDescription | None:
+        """The last activity of a session, with its outcome; raises `DurableError` if it is not one of ours."""
+        try:
+            found = await self._call(
+                lambda client: self._find(client, session_id).describe(include_outcome=True, rpc_timeout=RPC_TIMEOUT)
+            )
+        except _NotThere:
+            return None
+        if found.status in _OPEN and found.task_queue != self.task_queue:
+            raise DurableError(
+                f"In this namespace an activity {session_id!r} runs in the task queue {found.task_queue!r}, and not in "
+                f"{self.task_queue!r}. Two stores with sessions of the same ids need two namespaces."
+            )
+        return found
+
+    def _find(self, client: TemporalClient, session_id: str) -> ActivityHandle[Outcome]:
+        return client.get_activity_handle(session_id, result_type=Outcome)
 
     async def _connect(self) -> TemporalClient:
         if self._client is None:
@@ -309,8 +371,9 @@ class Client:
             if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
                 raise _Unavailable(str(told)) from error
             raise told from error
-        except WorkflowFailureError as error:
-            raise DurableError(_describe_failure(error)) from error
+        except ActivityFailureError as error:
+            cause = error.cause
+            raise DurableError(cause.message if isinstance(cause, FailureError) else str(cause)) from error
 
 
 class _NotThere(DurableError):
@@ -319,11 +382,3 @@ class _NotThere(DurableError):
 
 class _Unavailable(DurableError):
     """Temporal does not answer at the moment."""
-
-
-def _describe_failure(error: WorkflowFailureError) -> str:
-    """Why the supervision of a session has ended, without the layers that Temporal puts around it."""
-    cause: BaseException = error.cause
-    while isinstance(cause, ActivityError) and cause.cause is not None:
-        cause = cause.cause
-    return cause.message if isinstance(cause, FailureError) else str(cause)

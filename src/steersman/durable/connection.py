@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeNamespaceResponse
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -20,7 +20,7 @@ RPC_TIMEOUT = timedelta(seconds=10)
 
 
 async def connect(temporal: str | TemporalClient, namespace: str) -> TemporalClient:
-    """A client of the server at `host:port`, or the given one; raises `DurableError` unless the namespace is there."""
+    """A client of the server at `host:port`, or the given one; raises `DurableError` if its namespace is of no use."""
     if isinstance(temporal, TemporalClient):
         client = temporal
     else:
@@ -29,10 +29,20 @@ async def connect(temporal: str | TemporalClient, namespace: str) -> TemporalCli
         client = await _connect(temporal, namespace)
     try:
         request = DescribeNamespaceRequest(namespace=client.namespace)
-        await client.workflow_service.describe_namespace(request, retry=False, timeout=RPC_TIMEOUT)
+        found = await client.workflow_service.describe_namespace(request, retry=False, timeout=RPC_TIMEOUT)
     except RPCError as error:
         raise describe_rpc_error(error, client.namespace) from error
+    check_namespace(found)
     return client
+
+
+def check_namespace(found: DescribeNamespaceResponse) -> None:
+    """Raise `DurableError` if the server does not run activities without a workflow."""
+    if not found.namespace_info.capabilities.standalone_activities:
+        raise DurableError(
+            f"Temporal runs no standalone activities in the namespace {found.namespace_info.name!r}. It needs a server "
+            "of version 1.31 or newer (temporal 1.7), with activity.enableStandalone not switched off."
+        )
 
 
 async def _connect(address: str, namespace: str) -> TemporalClient:

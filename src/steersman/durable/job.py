@@ -1,4 +1,4 @@
-"""What a workflow is told and what it returns: names and positions, never a conversation."""
+"""What a worker is told and what it returns: names and positions, never a conversation."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Final
 
 FORMAT: Final = 1
 """The version of these values: a worker refuses a newer one."""
-WORKFLOW: Final = "steersman_session"
 ACTIVITY: Final = "steersman_run_session"
-WAKE: Final = "wake"
 
 IDLE: Final = "idle"
 """The end reason where there was nothing to do."""

@@ -14,19 +14,16 @@ from datetime import timedelta
 from typing import Self
 
 from temporalio.client import Client as TemporalClient
-from temporalio.worker import UnsandboxedWorkflowRunner
 from temporalio.worker import Worker as TemporalWorker
 
 from steersman.agent.named import Agents, read_agents
 from steersman.durable.connection import connect, find_shared_store
 from steersman.durable.errors import DurableError
 from steersman.durable.run_session import SessionRunner
-from steersman.durable.workflow import SessionWorkflow
 from steersman.session.opening import Where
 from steersman.session.stores.store import ListeningStore
 
 _REST_AFTER = 60.0
-_STICKY = timedelta(seconds=1)
 
 
 class Worker:
@@ -81,18 +78,11 @@ class Worker:
         self._worker = TemporalWorker(
             client,
             task_queue=self._task_queue,
-            workflows=[SessionWorkflow],
-            workflow_runner=UnsandboxedWorkflowRunner(),
             activities=[self._runner.run_session],
             max_concurrent_activities=self._max_sessions,
             # By default it is a hash of all modules, which takes longer than all else here.
             build_id="steersman",
-            # What is cached is not sent and replayed again when its run ends. Of a worker that is gone, the task that
-            # ends the run waits this long before another one gets it; taking over the run itself does not.
-            max_cached_workflows=2 * self._max_sessions,
-            sticky_queue_schedule_to_start_timeout=_STICKY,
             # A worker that hangs still has its polls open, and what it is given by them is lost for a heartbeat.
-            max_concurrent_workflow_task_polls=2,
             max_concurrent_activity_task_polls=1,
             max_heartbeat_throttle_interval=timedelta(seconds=0.5),
         )
