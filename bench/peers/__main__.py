@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 
-from bench.peers.figures import FIGURES, QUICK, ROOT, Process, Sizes, pin, validate
+from bench.peers.figures import FIGURES, QUICK, ROOT, Process, Sizes, start_server, validate
 
 FLOOR = "floor"
 PROTOCOLS = ("chat", "messages", "responses", "gemini")
@@ -52,14 +52,7 @@ def measure(options: argparse.Namespace) -> Samples:
     sizes = QUICK if options.quick else Sizes()
     samples: Samples = {}
     with ExitStack() as stack:
-        server = subprocess.Popen(
-            [*pin((os.cpu_count() or 1) - 1), sys.executable, "-m", "bench.peers.server"],
-            stdout=subprocess.PIPE, text=True, cwd=ROOT,
-        )  # fmt: skip
-        stack.callback(server.wait)
-        stack.callback(server.kill)
-        assert server.stdout is not None
-        url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        url = stack.enter_context(start_server())
         workers = [
             stack.enter_context(Process(find_python(peer), peer, protocol, url))
             for protocol in options.protocols

@@ -7,7 +7,9 @@ import os
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +38,19 @@ QUICK = Sizes(turns=30, deltas=300, paced=150, fragments=500, agents=50, crowd=1
 def pin(core: int) -> list[str]:
     """The start of a command that stays on a core, if there are two and the program for it."""
     return ["taskset", "-c", str(core)] if (os.cpu_count() or 1) > 1 and shutil.which("taskset") else []
+
+
+@contextmanager
+def start_server() -> Generator[str]:
+    """The mock server in a process of its own, on the last core; gives its address."""
+    command = [*pin((os.cpu_count() or 1) - 1), sys.executable, "-m", "bench.peers.server"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    assert server.stdout is not None
+    try:
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+    finally:
+        server.kill()
+        server.wait()
 
 
 class Process:

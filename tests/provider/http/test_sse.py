@@ -32,6 +32,7 @@ CASES: dict[str, tuple[bytes, list[Event]]] = {
     "an empty name": (b"event:\ndata: x\n\n", [("", "x")]),
     "a name that is emptied again": (b"event: a\nevent\ndata: x\n\n", [("", "x")]),
     "a name with spaces": (b"event: a b \ndata: x\n\n", [("a b ", "x")]),
+    "a name inside a line is no name": (b"an event: a\ndata: x\n\nevent: b\ndata: y\n\n", [("", "x"), ("b", "y")]),
     "a name does not last": (b"event: a\ndata: x\n\ndata: y\n\n", [("a", "x"), ("", "y")]),
     "a name without data is no event": (b"event: a\n\n", []),
     "a name without data does not last": (b"event: a\n\ndata: x\n\n", [("", "x")]),

@@ -6,7 +6,9 @@ of a chunk are handled in bulk: many small events in a chunk and one event of ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol, TypeAlias
 
 from steersman.types.errors import ProtocolError
@@ -23,6 +25,10 @@ MAX_EVENT_LINES = 100_000
 MAX_PIECE = 64 * 1024
 """The most bytes to feed between two turns of the event loop: they may hold many thousand events."""
 
+_NAMED_EVENTS = re.compile("^event: (.*)\ndata: (.*)\n\n", re.MULTILINE).findall
+"""Every part begins at a line, so that the search takes linear time."""
+
+_FRAME = len("event: \ndata: \n\n")
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
 _BLANK = b" \t\r\n\xef\xbb\xbf"
@@ -116,6 +122,9 @@ class SseDecoder:
         if self._after_cr and chunk[0] == _LINE_FEED:
             chunk = chunk[1:]
         self._after_cr = chunk.endswith(b"\r")
+        without = chunk.replace(b"\r", b"")
+        if len(chunk) - len(without) == 2 * chunk.count(b"\r\n\r\n"):
+            return without  # one line an event, as is usual: no CR is alone
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _keep(self, chunk: bytes) -> None:
@@ -158,28 +167,10 @@ class SseDecoder:
             raise ProtocolError(f"The server sent an event of more than {MAX_EVENT_LINES:,} lines.")
 
     def _parse_events(self, text: str) -> list[Event]:
-        if text.startswith("data: ") and text.endswith("\n\n"):
-            # Nearly always every event is one line. No other line end is left, so one split gives them all.
-            blocks = text[6:-2].split("\n\ndata: ")
-            if "\n" not in "".join(blocks):
-                return [("", block) for block in blocks]
-        events: list[Event] = []
-        for block in text.split("\n\n"):
-            # The two forms that servers use; every other form is parsed line by line.
-            if block.startswith("data: "):
-                if "\n" not in block:
-                    events.append(("", block[6:]))
-                    continue
-            elif block.startswith("event: "):
-                name, _, rest = block.partition("\n")
-                if rest.startswith("data: ") and "\n" not in rest:
-                    events.append((name[7:], rest[6:]))
-                    continue
-            elif not block:
-                continue
-            event = self._parse_event(block)
-            if event is not None:
-                events.append(event)
+        events = _split_usual_events(text)
+        if events is None:
+            parsed = [self._parse_event(block) for block in text.split("\n\n") if block]
+            events = [event for event in parsed if event is not None]
         return events
 
     def _parse_event(self, block: str) -> Event | None:
@@ -202,6 +193,15 @@ class SseDecoder:
             elif field == "retry" and value.isascii() and value.isdigit() and len(value) < 16:
                 self.retry = int(value)
         return (name, "\n".join(data)) if data else None
+
+
+def _split_usual_events(text: str) -> list[Event] | None:
+    """Return the events if all have the same one of two usual forms: a line of data, alone or after a name."""
+    if text.startswith("data: ") and text.endswith("\n\n"):
+        blocks = text[6:-2].split("\n\ndata: ")
+        return None if "\n" in "".join(blocks) else [("", block) for block in blocks]
+    events: list[Event] = _NAMED_EVENTS(text)
+    return events if sum(map(len, chain.from_iterable(events))) + _FRAME * len(events) == len(text) else None
 
 
 def _strip_comments(block: bytes) -> bytes:

@@ -40,7 +40,15 @@ from steersman.types.content import Content, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
-from steersman.types.stream import StreamEvent, StreamStart, TextDelta, TextStart, ThinkingStart, ToolCallStart
+from steersman.types.stream import (
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TextStart,
+    ThinkingStart,
+    ToolCallDelta,
+    ToolCallStart,
+)
 from steersman.types.usage import Usage
 
 PAUSED = "pause_turn"
@@ -96,12 +104,15 @@ class AnthropicDecoder:
             except msgspec.DecodeError:
                 return self._add_delta(self._decode(BlockDelta, data), data)
             block = self._open.get(got.index)
-            # The fast path: nearly all events of a stream are text deltas.
-            if block is not None and block.kind == "text" and not block.held:
+            # The fast path: nearly all events of a stream are deltas of a text or of the arguments of a call.
+            if block is not None and not block.held:
                 delta = got.delta
-                if delta.type == "text_delta" and (text := delta.text):
+                if delta.type == "text_delta" and block.kind == "text" and (text := delta.text):
                     block.parts.append(text)
                     return (TextDelta(text, block.at),)
+                if delta.type == "input_json_delta" and block.kind == "tool_use" and (text := delta.partial_json):
+                    block.parts.append(text)
+                    return (ToolCallDelta(text, block.at),)
             return self._add_delta(got, data)
         return self._feed_other(event, data)
 

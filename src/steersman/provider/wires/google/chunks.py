@@ -47,7 +47,7 @@ class Blob(msgspec.Struct, gc=False, rename="camel"):
     mime_type: str = ""
 
 
-class Part(msgspec.Struct, rename="camel"):
+class Part(msgspec.Struct, gc=False, rename="camel"):
     """One part of an answer."""
 
     text: str | None = None
@@ -57,13 +57,13 @@ class Part(msgspec.Struct, rename="camel"):
     inline_data: Blob | None = None
 
 
-class Parts(msgspec.Struct):
+class Parts(msgspec.Struct, gc=False):
     """The content of a candidate."""
 
     parts: list[Part] | None = None
 
 
-class Candidate(msgspec.Struct, rename="camel"):
+class Candidate(msgspec.Struct, gc=False, rename="camel"):
     """An answer; a request asks for only one."""
 
     content: Parts | None = None
@@ -79,7 +79,7 @@ class Feedback(msgspec.Struct, rename="camel"):
     block_reason_message: str | None = None
 
 
-class Tokens(msgspec.Struct, rename="camel"):
+class Tokens(msgspec.Struct, gc=False, rename="camel"):
     """The tokens used so far; any type is accepted, so that a malformed count does not lose the answer."""
 
     prompt_token_count: Any = None
@@ -89,7 +89,7 @@ class Tokens(msgspec.Struct, rename="camel"):
     tool_use_prompt_token_count: Any = None
 
 
-class Chunk(msgspec.Struct, rename="camel"):
+class Chunk(msgspec.Struct, gc=False, rename="camel"):
     """One chunk."""
 
     candidates: list[Candidate] | None = None
@@ -99,9 +99,32 @@ class Chunk(msgspec.Struct, rename="camel"):
     error: Any = None
 
 
+class _TextPart(msgspec.Struct, gc=False, rename="camel"):
+    text: str
+    thought: bool | None = None
+    thought_signature: None = None
+
+
+class _TextParts(msgspec.Struct, gc=False):
+    parts: tuple[_TextPart]
+
+
+class _TextCandidate(msgspec.Struct, gc=False, rename="camel"):
+    content: _TextParts
+    finish_reason: None = None
+
+
+class TextChunk(msgspec.Struct, gc=False, rename="camel"):
+    """A chunk that only goes on with a text, as nearly all do; any other cannot be decoded as one."""
+
+    candidates: tuple[_TextCandidate]
+    usage_metadata: Tokens | None = None
+    error: None = None
+
+
 _chunks = msgspec.json.Decoder(Chunk)
+decode_text_chunk = msgspec.json.Decoder(TextChunk).decode
 _lists = msgspec.json.Decoder(list[Chunk])
-decode_chunk = _chunks.decode
 
 
 class DecodedEvent(msgspec.Struct):

@@ -19,8 +19,8 @@ from steersman.provider.wires.google.chunks import (
     DecodedEvent,
     Part,
     Tokens,
-    decode_chunk,
     decode_event,
+    decode_text_chunk,
     restore_surrogates,
 )
 from steersman.provider.wires.google.errors import classify_event
@@ -147,29 +147,25 @@ class GoogleDecoder:
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events; nearly every one holds only more text for the open block."""
         for event, data in received:
-            if event or self._kind is None or self._held or not self._extend_text(self._kind, data, out):
+            if event or not self._extend_text(data, out):
                 out += self.feed(event, data)
 
-    def _extend_text(self, kind: _Kind, data: str, out: list[StreamEvent]) -> bool:
-        """Append to the open block; returns whether the event holds nothing else."""
+    def _extend_text(self, data: str, out: list[StreamEvent]) -> bool:
+        """Append to the open block; returns whether the chunk holds nothing else."""
+        kind = self._kind
+        if kind is None or self._held or self._reason is not None or not self._response:
+            return False
         try:
-            chunk = decode_chunk(data)
+            chunk = decode_text_chunk(data)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             return False
-        candidate = chunk.candidates[0] if chunk.candidates else None
-        parts = None if candidate is None or candidate.content is None else candidate.content.parts
-        if candidate is None or not parts or len(parts) != 1 or not self._response:
-            return False
-        if candidate.finish_reason is not None or self._reason is not None or chunk.error is not None:
-            return False
-        part = parts[0]
-        if not part.text or not part.text.isascii() or part.thought_signature is not None:
-            return False
-        if kind != ("thinking" if part.thought else "text"):
+        part = chunk.candidates[0].content.parts[0]
+        text = part.text
+        if not text or not text.isascii() or (kind == "thinking") != bool(part.thought):
             return False
         if chunk.usage_metadata is not None:
             self._tokens.append(chunk.usage_metadata)
-        self._emit_text(kind, part.text, out)
+        self._emit_text(kind, text, out)
         return True
 
     def finish(self) -> AssistantMessage:
