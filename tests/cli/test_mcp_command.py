@@ -11,6 +11,9 @@ from tests.cli.command import make_place, run_command, spawn
 
 def test_a_call_is_answered_and_its_session_is_kept(tmp_path: Path) -> None:
     place = make_place(tmp_path)
+    settings = place.home / "config/steersman/config.toml"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"[[hooks]]\nat = 'end'\ncommand = 'cat > {tmp_path}/told'\n")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
     requests = [
         {"id": 0, "method": "initialize", "params": hello},
@@ -29,3 +32,4 @@ def test_a_call_is_answered_and_its_session_is_kept(tmp_path: Path) -> None:
     assert [message["id"] for message in messages] == [0, 1, 2]
     assert "cuckoo" in messages[2]["result"]["content"][0]["text"]
     assert "cuckoo" in run_command(["sessions", "list"], place=place).text
+    assert json.loads((tmp_path / "told").read_text())["end_reason"] == "done"

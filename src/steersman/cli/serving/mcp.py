@@ -28,7 +28,7 @@ async def run(options: Options) -> int:
         start_served_agent(options, stderr) as started,
     ):
         store = open_folder_store(options, get_current_folder())
-        sessions = Sessions(started.agent, store, approval_timeout=arguments.approval_timeout)
+        sessions = Sessions(started.make_agent, store, approval_timeout=arguments.approval_timeout)
         front = McpFront(
             sessions,
             lambda message: stdio.output.write(encode_line(message)),

@@ -55,7 +55,7 @@ async def run(options: Options) -> int:
         async with _open_supervisor(store, arguments) as supervisor:
             return await _serve(arguments, _refuse_to_run, store, supervisor)
     async with open_stderr(options) as stderr, start_served_agent(options, stderr) as started:
-        return await _serve(arguments, started.agent, store)
+        return await _serve(arguments, started.make_agent, store)
 
 
 async def _serve(

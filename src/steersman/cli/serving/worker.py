@@ -53,7 +53,7 @@ async def run(options: Options) -> int:
         stderr = await stack.enter_async_context(open_stderr(options))
         if not named:
             started = await stack.enter_async_context(start_served_agent(options, stderr))
-            named = {DEFAULT_AGENT: started.agent}
+            named = {DEFAULT_AGENT: started.make_agent}
         try:
             worker = Worker(
                 named,

@@ -108,6 +108,14 @@ class StartedAgent:
     mcp: McpFiles | None = None
     files: FileHistory | None = None
     settings: Settings = field(default_factory=Settings)
+    hooks: HookCommands | None = None
+
+    def make_agent(self) -> Agent:
+        """Makes a copy of the agent for one of several sessions; hooks that only tell are told of its runs too."""
+        agent = self.agent.variant()
+        if self.hooks is not None:
+            agent.subscribe(self.hooks.tell)
+        return agent
 
     async def prepare(self, model: Model, progress: Callable[[Progress], None] | None = None) -> None:
         """Loads the embedded model, which may download it first; other models need nothing."""
@@ -181,6 +189,7 @@ async def start_agent(
             mcp,
             files,
             plan.settings,
+            hooks,
         )
         await started.prepare(plan.model, progress)
         yield started
