@@ -243,6 +243,28 @@ def test_patterns(pattern: str, covered: set[str], tmp_path: Path) -> None:
     assert {path for path in paths if says(policy, "edit", path=path) == "allow"} - {"i.tsx"} == covered
 
 
+@each_row(
+    ("pattern", "path", "fits"),
+    [
+        ("**/a*b/c", "abx/ab/x/aabb/c", True),
+        ("**/a*b/c", "abx/ab/x/aabbx/c", False),
+        ("*ab*b?", "x-aababc", True),
+        ("*ab*b?", "x-aabcab", False),
+        ("a/**/b/*c*d/**/e", "a/x/b/cx/b/b/xcxcd/e", True),
+        ("a/**/b/*c*d/**/e", "a/x/b/cx/b/b/xcxcdx/e", False),
+        # Each of these would take hours if every place at which a part fits were tried.
+        ("*a*b*c*d*e*f", "abcde" * 1_900, False),
+        ("**/*a*b*c*d*e*f", "abcde" * 1_900, False),
+        ("**/a/**/b/**/c/**/d/**/e", "a/b/c/d/" * 1_200, False),
+    ],
+)
+def test_a_pattern_fits_wherever_its_parts_do_and_a_long_path_takes_no_time(
+    pattern: str, path: str, *, fits: bool
+) -> None:
+    assert says(Approval(deny=[f"read({pattern})"]), "read", path=path) == ("deny" if fits else "allow")
+    assert says(Approval(allow=[f"write({pattern})"]), "write", path=path) == ("allow" if fits else "ask")
+
+
 def test_a_pattern_may_be_absolute(tmp_path: Path) -> None:
     policy = Approval(allow=[f"write({tmp_path}/src/**)"], workspace=tmp_path)
     assert says(policy, "write", path="src/a") == says(policy, "write", path=f"{tmp_path}/src/a") == "allow"

@@ -22,6 +22,8 @@ MAX_TEXT_LENGTH = 10_000
 
 # No user name, no backslash, nothing invisible: every parser finds the same host in such a URL.
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?")
+_ACROSS = re.compile(r"((?<![^/])\*\*/|\*\*)")
+_ACROSS_FOLDERS = {"**/": "(?:.*?/)??", "**": ".*?"}
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 
 
@@ -31,9 +33,26 @@ def fold_lookalikes(text: str) -> str:
 
 
 def translate_pattern(pattern: str) -> str:
-    """Translate a pattern to a regular expression: `*` and `?` match within a folder, `**` across folders."""
-    found = re.escape(pattern).replace(r"\*\*/", "(?:.*/)?").replace(r"\*\*", ".*")
-    return found.replace(r"\*", "[^/]*").replace(r"\?", "[^/]")
+    """Translate a pattern to a regular expression: `*` and `?` match within a folder, `**` across folders.
+
+    A part between two wildcards is taken where it first fits (an atomic group), because if the rest fits behind another
+    place, it fits behind that one. With all places tried, a long text could take hours.
+    """
+    first, *others = _ACROSS.split(pattern)
+    found = _translate_run(first, is_last=not others)
+    for place in range(0, len(others), 2):
+        is_last = place + 2 == len(others)
+        run = _ACROSS_FOLDERS[others[place]] + _translate_run(others[place + 1], is_last=is_last)
+        found += run if is_last else f"(?>{run})"
+    return found
+
+
+def _translate_run(run: str, *, is_last: bool) -> str:
+    """Translate what is between two wildcards that match across folders."""
+    first, *others = [re.escape(part).replace(r"\?", "[^/]") for part in run.split("*")]
+    for place, part in enumerate(others, start=1):
+        first += f"[^/]*{part}" if is_last and place == len(others) else f"(?>[^/]*?{part})"
+    return first
 
 
 @dataclass(frozen=True, slots=True)
