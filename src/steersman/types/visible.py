@@ -69,10 +69,15 @@ def _count_marks(character: str, marks: int | None) -> int | None:
 def _is_visible(character: str, marks: int | None) -> bool:
     if character in "\n\t " or "!" <= character <= "~":
         return True
-    category = unicodedata.category(character)
-    if category in _UNSEEN_CATEGORIES or character in _BLANK or _SELECTORS.match(character):
+    if draws_nothing(character):
         return False
-    return category not in ("Mn", "Me") or (marks is not None and marks <= _MAX_MARKS)
+    return unicodedata.category(character) not in ("Mn", "Me") or (marks is not None and marks <= _MAX_MARKS)
+
+
+def draws_nothing(character: str) -> bool:
+    """Whether nothing is seen of a character by itself. That is so for a space, too."""
+    unseen = unicodedata.category(character) in _UNSEEN_CATEGORIES or character in _BLANK
+    return unseen or _SELECTORS.match(character) is not None
 
 
 def _escape_match(match: re.Match[str]) -> str:

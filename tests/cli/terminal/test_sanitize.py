@@ -82,3 +82,4 @@ def test_json_means_the_same_after_its_escapes() -> None:
     assert json.loads(escape_json(text)) == value
     assert sanitize(escape_json(text)) == escape_json(text)
     assert escape_json('"\ud800"') == '"\\ud800"'
+    assert escape_json('"\u200b\u3164\ufe0f\u00a0 e\u0301"') == '"\\u200b\\u3164\\ufe0f\\u00a0 e\u0301"'

@@ -21,6 +21,7 @@ from steersman.tools.checkpoints.scan import Limits, Scanner
 from steersman.tools.checkpoints.states import Change
 from steersman.tools.checkpoints.store import Place
 from steersman.tools.checkpoints.watching import WatchedTools
+from steersman.tools.confine.changed_folders import count_changes
 from steersman.tools.confine.path_errors import ProtectedPath
 from steersman.tools.confine.workspace import Workspace
 from steersman.types.content import ToolCall
@@ -388,3 +389,11 @@ def test_a_store_that_names_a_repository_changes_nothing_there(room: Room) -> No
     restored = Restorer(scanner, lambda _: b"evil", 1).run(steps)
     assert restored.failed == dict.fromkeys(names, "it is protected")
     assert [(room.root / name).read_text() for name in names] == ["mine"] * 4
+
+
+def test_an_undo_counts_as_a_change_by_tools_for_what_runs_outside_the_sandbox(room: Room) -> None:
+    run_call(room, "echo x > made")
+    before = count_changes([str(room.root)])
+    room.undo()
+    assert not (room.root / "made").exists()
+    assert count_changes([str(room.root)]) > before

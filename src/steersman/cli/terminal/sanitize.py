@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
-from steersman.types.visible import UNSAFE, sanitize, sanitize_line
+import re
+
+from steersman.types.visible import draws_nothing, sanitize, sanitize_line
+
+_NOT_PLAIN = re.compile("[^\t\n -~]")
 
 __all__ = ["escape_json", "sanitize", "sanitize_line"]
 
 
 def escape_json(text: str) -> str:
-    r"""Escapes the same characters in JSON as `\u` and four digits, so that it is safe to show and means the same."""
-    return UNSAFE.sub(lambda match: _escape_in_json(match[0]), text)
+    r"""Escapes these and all that cannot be seen in JSON as `\u` and four digits, so that it means the same."""
+    return _NOT_PLAIN.sub(lambda match: _escape_in_json(match[0]) if draws_nothing(match[0]) else match[0], text)
 
 
 def _escape_in_json(character: str) -> str:

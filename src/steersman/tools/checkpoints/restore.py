@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from steersman.tools.checkpoints.scan import Scanner, is_protected, open_beneath, split
 from steersman.tools.checkpoints.states import Change, State
+from steersman.tools.confine.changed_folders import note_change
 from steersman.tools.confine.path_errors import WorkspaceError
 from steersman.tools.confine.path_resolution import PathChanged, stat_entry
 from steersman.tools.confine.write_protection import makes_repository, repository_writes
@@ -51,6 +52,7 @@ class Restorer:
         """Do the steps; with `again`, some of them may have been done before a kill."""
         result = Restored()
         self._root = self._scanner.open_root()
+        note_change(self._scanner.path)  # what comes back may be what tools wrote
         try:
             if again:
                 self._remove_leftovers(steps)

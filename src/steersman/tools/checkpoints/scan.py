@@ -84,11 +84,11 @@ def split(path: str) -> tuple[str, str]:
 
 
 class Scanner:
-    """Looks at a workspace. `keep(digest, data)` stores a content; it says no if there is no room for it."""
+    """Looks at a workspace at its real `path`. `keep(digest, data)` stores a content, or says that there is no room."""
 
     def __init__(self, root: Path, limits: Limits, keep: Callable[[str, bytes], bool]) -> None:
-        self._path = os.path.realpath(root)
-        found = os.stat(self._path)
+        self.path = os.path.realpath(root)
+        found = os.stat(self.path)
         self._identity = (found.st_dev, found.st_ino)
         self._limits = limits
         self._keep = keep
@@ -96,13 +96,13 @@ class Scanner:
     def open_root(self) -> int:
         """Open the workspace as a file descriptor; raise `WorkspaceError` if it was moved or replaced."""
         try:
-            root = os.open(self._path, FOLDER)
+            root = os.open(self.path, FOLDER)
         except OSError as error:
-            raise WorkspaceError(f"The workspace {self._path!r} is gone: its folder was moved or deleted.") from error
+            raise WorkspaceError(f"The workspace {self.path!r} is gone: its folder was moved or deleted.") from error
         found = os.fstat(root)
         if (found.st_dev, found.st_ino) != self._identity:
             os.close(root)
-            raise WorkspaceError(f"The workspace {self._path!r} is gone: another folder has taken its place.")
+            raise WorkspaceError(f"The workspace {self.path!r} is gone: another folder has taken its place.")
         return root
 
     def look(self, path: str) -> State | None:
@@ -147,9 +147,9 @@ class Scanner:
 
     def scan(self, known: Snapshot) -> Snapshot:
         """Look at the whole workspace; only files whose stamps differ from the known ones are read."""
-        now, own = time.time_ns(), _list_own_paths(self._path)
+        now, own = time.time_ns(), _list_own_paths(self.path)
         fresh, root = Snapshot(), self.open_root()
-        waiting: deque[tuple[str, IgnoreRules]] = deque([("", load_outer_rules(Path(self._path)))])
+        waiting: deque[tuple[str, IgnoreRules]] = deque([("", load_outer_rules(Path(self.path)))])
         try:
             while waiting:
                 path, rules = waiting.popleft()
