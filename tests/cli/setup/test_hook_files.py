@@ -160,7 +160,7 @@ def test_a_later_session_of_the_program_does_not_take_for_trusted_what_tools_cha
     assert "tools may have changed what it runs" in str(HookFiles([other], project).explain_change(other))
 
 
-def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
+async def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{project}/bin:/usr/bin:/bin")
@@ -178,6 +178,11 @@ def test_a_program_of_path_in_the_workspace_and_a_large_one_are_watched(
     assert files.explain_change(python) is None
     Workspace(project).replace("lib/evil.pth", b"")
     assert "may run them outside the sandbox" in str(files.explain_change(python))
+    # A hook of the user finds nothing there at all, whenever it was put there.
+    (project / "bin/cat").write_text("#!/bin/sh\necho escaped")
+    (project / "bin/cat").chmod(0o755)
+    assert (await run_hook(_hook("tidy", of_project=False), b"", project))[0] == 127
+    assert await run_hook(_hook("cat", of_project=False), b"told", project) == (0, "told", "")
 
 
 def test_a_folder_with_more_files_than_are_watched_closes_the_hook(project: Path) -> None:

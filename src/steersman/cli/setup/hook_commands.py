@@ -26,7 +26,8 @@ from steersman.policy.hooks import HookError
 from steersman.policy.patterns import fold_lookalikes
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Rewrite, Skip, Warn
 from steersman.tools.calling import call_in_thread
-from steersman.tools.confine.launch import build_child_environment
+from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
+from steersman.tools.confine.protected_paths import leads_through
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.events import AgentEnd, AgentEvent, ApprovalRequested
 from steersman.types.tools import ToolOutput
@@ -203,9 +204,6 @@ def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
 
 async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, str, str]:
     """Runs a command with this input; returns its exit code, stdout and stderr. What it started ends with it."""
-    variables = {"PYTHONDONTWRITEBYTECODE": "1"}
-    if not hook.of_project and _PYTHON_MODULE.search(hook.command):
-        variables["PYTHONSAFEPATH"] = "1"  # else any folder in which the user works brings a `json` of its own
     with TemporaryFile() as given, _Output() as said, _Output() as errors:
         given.write(told)
         given.seek(0)
@@ -217,7 +215,7 @@ async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, 
             stdout=said.writing,
             stderr=errors.writing,
             cwd=folder,
-            env=build_child_environment(variables),
+            env=_build_environment(hook, folder),
             start_new_session=True,
         )
         try:
@@ -230,6 +228,19 @@ async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, 
                 os.killpg(process.pid, signal.SIGKILL)
             code = await process.wait()
         return code, said.read(), errors.read()
+
+
+def _build_environment(hook: HookSettings, folder: Path) -> dict[str, str]:
+    found = build_child_environment({"PYTHONDONTWRITEBYTECODE": "1"})
+    if hook.of_project:
+        return found
+    # What the user means is not in the folder the user happens to work in, nor where a tool may have put it.
+    root = os.path.realpath(folder)
+    outside = [place for place in found["PATH"].split(os.pathsep) if not leads_through(place, [root])]
+    found["PATH"] = os.pathsep.join(outside) or DEFAULT_PATH
+    if _PYTHON_MODULE.search(hook.command):
+        found["PYTHONSAFEPATH"] = "1"
+    return found
 
 
 async def _wait_for(process: asyncio.subprocess.Process, *outputs: _Output) -> None:
