@@ -36,6 +36,8 @@ REMOTE, CHANGES = "replaces commits of the remote repository", "discards changes
         ("npm publish", ["publishes a package, which cannot be undone"]),
         ("rm -rf a && git push --force", [FOLDERS, REMOTE]),
         ("echo " + "x" * 20_000, ["is too long to say what it destroys"]),
+        ("x;" * 4_000, ["is too long to say what it destroys"]),
+        ("git push a " * 200 + "  +main", [REMOTE]),
     ],
 )
 def test_what_a_command_destroys_is_named(command: str, effects: list[str]) -> None:
@@ -45,7 +47,9 @@ def test_what_a_command_destroys_is_named(command: str, effects: list[str]) -> N
 @each_row(
     "command",
     ["ls -la", "git push", "git reset x", "git checkout main", "git commit -m 'rm -rf'", "cp -r a b", "grep -rf pat .",
-     "npm run format", "make clean", "docker ps", "python m.py --rm", "git diff -- ."],
+     "npm run format", "make clean", "docker ps", "python m.py --rm", "git diff -- .",
+     # With every `push` tried after every `git`, this would take more than a minute.
+     "git push " * 1_100],
 )  # fmt: skip
 def test_what_destroys_nothing_is_not_warned_about(command: str) -> None:
     """A warning that is always there is not read."""

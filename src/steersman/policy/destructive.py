@@ -54,11 +54,15 @@ _EFFECTS: Mapping[str, tuple[str, ...]] = {
     "publishes a package, which cannot be undone": ("npm publish", "cargo publish", "twine upload", "uv publish"),
 }
 _TEXTS: Mapping[str, re.Pattern[str]] = {
-    "replaces commits of the remote repository": re.compile(r"\bgit\s[^|;&\n]*\bpush\s[^|;&\n]*\s\+\w"),
-    "deletes a branch of the remote repository": re.compile(r"\bgit\s[^|;&\n]*\bpush\s[^|;&\n]*\s:\w"),
+    # Only the first `push` is tried: what comes after a later one comes after that one as well.
+    "replaces commits of the remote repository": re.compile(r"\bgit\s(?>[^|;&\n]*?\bpush\s)[^|;&\n]*?\s\+\w"),
+    "deletes a branch of the remote repository": re.compile(r"\bgit\s(?>[^|;&\n]*?\bpush\s)[^|;&\n]*?\s:\w"),
     "deletes a database or what is in it": re.compile(r"\b(?:drop|truncate)\s+(?:table|database|schema)\b"),
     "overwrites a disk or a file": re.compile(r">\s*/dev/(?:sd|nvme|vd|hd|mmcblk|disk)"),
 }
+
+_TOO_LONG = "is too long to say what it destroys"
+_MAX_PARTS = 200
 
 
 def find_destructive_effects(command: str) -> list[str]:
@@ -67,8 +71,10 @@ def find_destructive_effects(command: str) -> list[str]:
     A command that is not understood counts if it has the words in it.
     """
     if len(command) > MAX_TEXT_LENGTH:
-        return ["is too long to say what it destroys"]
+        return [_TOO_LONG]
     parsed, text = parse_command(command), fold_lookalikes(command)
+    if len(parsed.parts) > _MAX_PARTS:
+        return [_TOO_LONG]
     found = dict.fromkeys(_iterate_effects(command, parsed, text))
     if "deletes folders with everything in them" in found:
         found.pop("deletes files", None)
