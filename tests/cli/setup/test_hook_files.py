@@ -110,6 +110,7 @@ def _link_log(project: Path) -> None:
         ("cat", _edit("src/a.py"), True),
         ("jq -e .tool > /dev/null || exit 2", _edit("src/a.py"), True),
         ("test -e scripts/check.sh && sh -e scripts/check.sh", _edit("src/a.py"), True),
+        ("git diff --quiet", _edit("src/a.py"), False),
         ("sh lint", _edit("lint"), False),
         ("cd -- scripts && ./check.sh", _edit("scripts/check.sh"), False),
         ("env --chdir=scripts ./check.sh", _edit("scripts/check.sh"), False),

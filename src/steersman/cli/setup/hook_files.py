@@ -145,7 +145,8 @@ def _runs_nothing(part: Part) -> bool:
     if (program := part.words[0].text) in _RUN_NOTHING:
         return not _has_wildcards(part)
     kind = sort_part(Part(part.words))
-    return kind.scope == "kind" and (program == "ruff" or not kind.runs_project)
+    # git runs what the settings of a repository name, and not every sandbox keeps commands from writing those.
+    return kind.scope == "kind" and program != "git" and (program == "ruff" or not kind.runs_project)
 
 
 def _has_wildcards(part: Part) -> bool:
