@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 from _pytest.runner import runtestprotocol
+from tests.pace import PacedLoop
 from tests.rows import run_rows
 
 from steersman.loop.run import witness
@@ -147,7 +148,7 @@ def _driven(function: Work, run: Run) -> Callable[..., None]:
 
 
 def _run_real(work: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=PacedLoop) as runner:
         runner.run(work)
         runner.run(asyncio.sleep(0))
         left = [task for task in asyncio.all_tasks(runner.get_loop()) if not task.done()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+import time
 
 import pytest
 from tests.session.shaky import ShakyHandle
@@ -83,6 +85,24 @@ def test_a_thread_that_waits_is_not_waited_for() -> None:
         return asyncio.get_running_loop().time()
 
     assert run_virtual(work(), patience=0.001) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says what a thread does")
+def test_a_thread_that_works_is_waited_for() -> None:
+    """However long it takes on a busy machine: what it was to do is done when its time comes."""
+
+    def compute() -> str:
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        return "done"
+
+    async def work() -> tuple[str, float]:
+        async with asyncio.timeout(5):
+            result = await call_in_thread(compute)
+        return result, asyncio.get_running_loop().time()
+
+    assert run_virtual(work(), patience=0.001) == ("done", 0)
 
 
 def test_a_thread_gets_real_time_before_the_clock_jumps() -> None:

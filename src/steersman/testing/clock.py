@@ -18,7 +18,7 @@ OnStep = Callable[[int], None]
 
 _SETTLING_STEPS = 10
 _LONGER = 25
-_STORE_SECONDS = 5.0
+_WORK_SECONDS = 5.0
 _TOOL, _JOURNAL = "steersman-tool", "steersman-journal"
 
 
@@ -35,7 +35,8 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 
     `on_step(n)` is called before step n, between any two things that happen on the loop: the place to inject a cancel.
     `patience` is how many real seconds are granted to other threads and to sockets before time jumps. A store
-    that writes is granted more: how busy a disk is must not change what happens.
+    that writes is granted more, and so is a tool that wants the processor or the disk: how busy these are must not
+    change what happens.
     """
 
     def __init__(self, *, on_step: OnStep | None = None, patience: float = 0.2) -> None:
@@ -84,12 +85,13 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
             return ready or self._give_up()
         # Even when no thread works now: one may have delivered and gone idle since the first look.
         ready = selector.select(min(timeout, self._patience) if outside else 0)
-        # A tool may never return, so its timeout passes in virtual time; a store always returns, even on a slow disk.
-        until, writing = time.monotonic() + _STORE_SECONDS, True
-        while not ready and writing and time.monotonic() < until:
+        # A tool that waits may never return, so its timeout passes in virtual time. A store always returns, even on a
+        # slow disk, and a tool that does not wait only needs its turn.
+        until, working = time.monotonic() + _WORK_SECONDS, True
+        while not ready and working and time.monotonic() < until:
             # It is looked once more after it has gone idle: it may have delivered right before.
-            writing = _is_at_work(_JOURNAL)
-            ready = selector.select(self._patience if writing else 0)
+            working = _is_at_work(_JOURNAL) or _wants_its_turn(_TOOL)
+            ready = selector.select(self._patience if working else 0)
         if not ready:
             self._now += timeout
         return ready
@@ -117,6 +119,21 @@ _Ready = tuple[selectors.SelectorKey, int]
 def _is_at_work(*names: str) -> bool:
     """Whether a thread with one of these names is at work."""
     return any(thread.name.startswith(names) and not thread.name.endswith("idle") for thread in threading.enumerate())
+
+
+def _wants_its_turn(name: str) -> bool:
+    """Whether a thread with this name is at work and does not wait; only Linux says so."""
+    at_work = [each.native_id for each in threading.enumerate() if each.name.startswith(name)]
+    return any(_read_state(number) in ("R", "D") for number in at_work if number is not None)
+
+
+def _read_state(thread: int) -> str:
+    """Return the letter for what a thread of this process does, as in `ps`; empty where that is unknown."""
+    try:
+        with open(f"/proc/self/task/{thread}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):  # it has ended, or this is not Linux
+        return ""
 
 
 class _JumpingSelector(selectors.BaseSelector):

@@ -40,30 +40,22 @@ def test_what_is_typed_during_a_tool_is_heard_in_the_same_run_and_what_is_queued
     assert places == sorted(places), shown
 
 
-def test_esc_interrupts_within_a_fifth_of_a_second_whatever_goes_on(
-    place: Place, server: OpenAIChatServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    took: dict[str, list[float]] = {"started": [], "I think": []}
+def test_esc_interrupts_whatever_goes_on(place: Place, server: OpenAIChatServer) -> None:
+    """Neither the command nor the answer ever ends by itself."""
+    goings_on = [("started", answer(call("bash", command=WAITING))), ("I think", stall("I think"))]
     with chatting(place, server) as terminal:
-        # On a busy machine any one may come late, so each is tried until it is in time, and a few times at the most.
-        for sign, turn in (("started", answer(call("bash", command=WAITING))), ("I think", stall("I think"))):
-            while len(took[sign]) < 8 and min(took[sign], default=1.0) >= 0.2:
-                server.say(turn)
-                number = 1 + sum(map(len, took.values()))
-                terminal.enter(f"Go on, number {number}.")
-                terminal.wait_for(lambda at, sign=sign: sign in at.everything.rpartition("number")[2])
-                terminal.press("esc")
-                interrupted = terminal.wait_for(lambda at, number=number: at.everything.count("Interrupted") == number)
-                took[sign].append(interrupted)
-                # Until the run is over, what is typed steers it, and comes back into the input.
-                terminal.wait_for(READY)
+        for number, (sign, turn) in enumerate(goings_on, 1):
+            server.say(turn)
+            terminal.enter(f"Go on, number {number}.")
+            terminal.wait_for(lambda at, sign=sign: sign in at.everything.rpartition("number")[2])
+            terminal.press("esc")
+            terminal.wait_for(lambda at, number=number: at.everything.count("Interrupted") == number)
+            # Until the run is over, what is typed steers it, and comes back into the input.
+            terminal.wait_for(READY)
         server.say("Well then.")
         terminal.enter("Never mind.")
         terminal.wait_for("Well then.")
-    with capsys.disabled():
-        print(f"\n[Esc to the end of the run on the screen, in seconds: {took}]")
-    assert min(took["started"]) < 0.2
-    assert min(took["I think"]) < 0.2
+        assert "over" not in terminal.everything
 
 
 def test_esc_is_told_from_arrows_and_from_alt_enter(place: Place, server: OpenAIChatServer) -> None:

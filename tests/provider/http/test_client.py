@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.pace import hurry
 from tests.provider.wires.kit import ASKED, PlainServer, PlainWire, stream
 from tests.rows import each_row
 from tests.timing import ample
@@ -244,14 +245,13 @@ async def test_each_bound_is_for_its_own_wait() -> None:
 async def test_a_consumer_may_take_its_time() -> None:
     """Only waiting for the server counts."""
     async with PlainServer(answer("hello", deltas=5)) as server:
-        model = server.model(settings={**HELD, "idle_timeout": 0.05})
         events: list[StreamEvent] = []
-        async for event in stream_events(stream, model, ASKED, StreamOptions()):
+        async for event in stream_events(stream, server.model(settings=HELD), ASKED, StreamOptions()):
             events.append(event)
             if len(events) == 2:
-                late = asyncio.Event()
-                asyncio.get_running_loop().call_later(0.2, late.set)
-                await late.wait()
+                hurry()
+                await asyncio.sleep(4 * HELD["idle_timeout"])
+                hurry(1)
 
     assert said(events) == "hello"
 

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import pytest
 from aiohttp import ClientRequest, TCPConnector
 from aiohttp.client_proto import ResponseHandler
+from tests.pace import hurry
 from tests.provider.wires.kit import ASKED, PlainWire, stream
 from tests.rows import each_row
 
@@ -33,6 +34,7 @@ from steersman.types.stream import Done, Failed, StreamEvent, TextDelta
 pytestmark = pytest.mark.real_time
 
 HELD: Mapping[str, Any] = {"connect_timeout": 5, "first_byte_timeout": 5, "idle_timeout": 5}
+UNBOUND: Mapping[str, Any] = dict.fromkeys(HELD)
 HELLO = b'data: {"t":"hel"}\n\ndata: {"t":"lo"}\n\ndata: [DONE]\n\n'
 KIND = b"Content-Type: text/event-stream\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
@@ -576,9 +578,14 @@ async def test_an_answer_that_stalls_is_cut_whatever_its_form(head: bytes, bound
         await peer.say(begun if peer.number == 1 else USUAL)
         await peer.reader.read()
 
-    async with serving(answer) as served, asyncio.timeout(4):
-        model = replace(served.model(), settings={**HELD, bound: 0.05})
-        events = [event async for event in stream_events(stream, model, ASKED, StreamOptions())]
+    async with serving(answer) as served:
+        model = replace(served.model(), settings={**UNBOUND, bound: 60})
+        events: list[StreamEvent] = []
+        async for event in stream_events(stream, model, ASKED, StreamOptions()):
+            events.append(event)
+            if isinstance(event, TextDelta):
+                hurry()
+        hurry(1)
         assert [event.delta for event in events if isinstance(event, TextDelta)] == ["hel"]
         info = failed(events)
         assert (info.kind, bound in info.message) == ("stalled", True)

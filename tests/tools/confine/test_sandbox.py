@@ -350,8 +350,10 @@ def test_processes_outside_cannot_be_touched(room: Room, walls: Confinement) -> 
 
 
 def test_its_own_processes_can(room: Room, walls: Confinement) -> None:
-    command = "sleep 60 & kill -TERM $!; wait $!; echo $?; sleep 61 & grep -c PATH= /proc/$!/environ; kill $!"
-    assert room.run(walls, command)[0] == "143\n1\n"
+    end = "sleep 60 & kill -TERM $!; wait $!; echo $?"
+    # While a program is about to start, its environment is empty: it is looked at when it has said something.
+    look = "coproc sh -c 'echo; read _'; read -u ${COPROC[0]}; grep -c PATH= /proc/$COPROC_PID/environ; kill $!"
+    assert room.run(walls, f"{end}; {look}")[0] == "143\n1\n"
 
 
 def test_no_privilege_can_be_gained(room: Room, walls: Confinement) -> None:

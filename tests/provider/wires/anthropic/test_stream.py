@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, TypeVar
 
 import pytest
+from tests.pace import hurry
 from tests.provider.wires.anthropic.kit import begun, called, delta, ended, event, said, start
 from tests.rows import each_row
 
@@ -146,9 +147,14 @@ async def test_the_same_bad_request_is_sent_once() -> None:
 @pytest.mark.parametrize("after", [0, 3], ids=["at once", "in the midst"])
 async def test_silence_is_cut_off(after: int) -> None:
     """failures.md B14."""
-    bounds = {"first_byte_timeout": 0.05, "idle_timeout": 0.05}
-    said = stall("Hello there", after=after) if after else Delivery(b"", ending="stall")
-    async with AnthropicServer(said) as server:
+    loop = asyncio.get_running_loop()
+
+    def begin(_: object) -> object:
+        loop.call_soon_threadsafe(hurry)
+        return stall("Hello there", after=after) if after else Delivery(b"", ending="stall")
+
+    bounds = {"connect_timeout": None, "first_byte_timeout": 60, "idle_timeout": 60}
+    async with AnthropicServer(begin) as server:
         info = failure(await events_from(server, settings=bounds))
         assert await server.raw[0].wait_for_outcome() in ("left", "broken")
     assert (info.kind, info.should_retry) == ("stalled", True)
