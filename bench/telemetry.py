@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import platform
 import sys
 from collections.abc import Sequence
+from time import process_time
 
 from bench.loop import delta_job, run_job, tool_job
 from bench.measure import Pair, Row, medians, say, show
@@ -19,6 +21,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import SpanKind, set_span_in_context
+from opentelemetry.util.types import AttributeValue
 
 from steersman import Agent
 from steersman.telemetry import instrument, uninstrument
@@ -33,6 +37,28 @@ class Nowhere(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Drop them."""
         return SpanExportResult.SUCCESS
+
+
+CHAT: dict[str, AttributeValue] = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.provider.name": "bench",
+    "gen_ai.request.model": "script",
+}
+CHAT_SPAN: dict[str, AttributeValue] = {
+    **CHAT,
+    "gen_ai.request.stream": True,
+    "gen_ai.usage.input_tokens": 100,
+    "gen_ai.usage.output_tokens": 10,
+    "gen_ai.response.finish_reasons": ("tool_call",),
+    "gen_ai.response.time_to_first_chunk": 0.1,
+}
+CALL: dict[str, AttributeValue] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
+CALL_SPAN: dict[str, AttributeValue] = {
+    **CALL,
+    "gen_ai.tool.type": "function",
+    "gen_ai.tool.call.id": "call_1_0",
+    "steersman.tool.status": "completed",
+}
 
 
 class Traced:
@@ -60,6 +86,24 @@ class Traced:
         finally:
             uninstrument(other)
 
+    def measure_by_hand(self, turns: int) -> float:
+        """The CPU seconds of the spans and measurements of so many turns alone: less than that is not possible."""
+        tracer, meter = self.tracer_provider.get_tracer("by hand"), self.meter_provider.get_meter("by hand")
+        seconds, tokens, first = (meter.create_histogram(name) for name in ("seconds", "tokens", "first"))
+        above = set_span_in_context(tracer.start_span("invoke_agent"))
+        gc.collect()
+        began = process_time()
+        for _ in range(turns):
+            chat = tracer.start_span("chat script", above, SpanKind.CLIENT, CHAT_SPAN)
+            chat.end()
+            tracer.start_span("execute_tool add", set_span_in_context(chat, above), attributes=CALL_SPAN).end()
+            first.record(0.1, CHAT)
+            seconds.record(0.1, CHAT)
+            seconds.record(0.1, CALL)
+            tokens.record(100, {**CHAT, "gen_ai.token.type": "input"})
+            tokens.record(10, {**CHAT, "gen_ai.token.type": "output"})
+        return process_time() - began
+
     def close(self) -> None:
         """End its threads."""
         self.tracer_provider.shutdown()
@@ -84,6 +128,7 @@ def compare(traced: Traced, rounds: int) -> list[Row]:
     tools = tool_job("nobody")(turns)
     on, off = medians(Pair(lambda: traced.measure(tools), lambda: measure_plain(tools)), rounds)
     events, whole = count_events(tool_job("subscriber")(turns))
+    by_hand, _ = medians(Pair(lambda: traced.measure_by_hand(turns), lambda: 0.0), rounds)
     say("  deltas of a traced run")
     words = delta_job("nobody")(deltas)
     on_delta, off_delta = medians(Pair(lambda: traced.measure(words), lambda: measure_plain(words)), rounds)
@@ -93,6 +138,7 @@ def compare(traced: Traced, rounds: int) -> list[Row]:
     return [
         _make_event_row("event of a traced run, deltas not counted", on, off, whole, MOST_MICROSECONDS),
         _make_event_row("the same, deltas counted", on, off, events, MOST_MICROSECONDS),
+        _make_event_row("the spans and measurements of OpenTelemetry alone", by_hand, 0, whole, None),
         Row("turn with a tool call, traced", "us", on / turns * MICRO, off / turns * MICRO),
         Row("delta of a traced run", "us", on_delta / deltas * MICRO, off_delta / deltas * MICRO, 1.5),
         Row("run that is not traced, beside one that is", "us", beside / runs * MICRO, alone / runs * MICRO, 1.1),

@@ -99,6 +99,7 @@ WALL_CLOCK = {
         "session/session.py",
         "session/stores/sqlite/store.py",
         "tools/checkpoints/checkpoints.py",
+        "telemetry/backlog.py",
     ],
     "a point in time that a server names without its own date": [
         "provider/wires/anthropic/errors.py",

@@ -10,7 +10,7 @@ from steersman import Agent, AgentEvent
 from steersman.events.dispatch import Dispatcher
 from steersman.loop.run import witness
 from steersman.testing import EventCollector, ScriptedModel, answer, call
-from steersman.types.events import CustomEvent
+from steersman.types.events import CustomEvent, MessageStart, TurnStart
 
 
 def event(number: int = 0) -> CustomEvent:
@@ -192,6 +192,20 @@ async def test_a_subscriber_without_deltas_gets_every_other_event_and_costs_no_d
     assert len(agent.dispatcher.delta_callbacks) == 1
     agent.unsubscribe(other)
     assert (len(agent.dispatcher.callbacks), agent.dispatcher.delta_callbacks) == (1, ())
+
+
+def test_a_subscriber_of_some_kinds_gets_only_those_and_no_other_is_built() -> None:
+    dispatcher, some, every = Dispatcher(), list[str](), list[str]()
+    dispatcher.subscribe(lambda event: some.append(event.type), kinds={TurnStart})
+    assert dispatcher.find_callbacks(MessageStart) == ()  # so that the loop does not build it
+    other = dispatcher.subscribe(lambda event: every.append(event.type))
+    start, custom = TurnStart("run", 0, 0.0, 0, "user"), CustomEvent("run", 1, 0.0, "mine", None)
+    for event in (start, custom):
+        dispatcher.dispatch(event)
+    dispatcher.unsubscribe(other)
+    assert dispatcher.find_callbacks(CustomEvent) == ()
+    dispatcher.dispatch(start)
+    assert (some, every) == (["turn_start", "turn_start"], ["turn_start", "custom"])
 
 
 async def test_the_events_of_a_sub_agent_are_forwarded_only_where_deltas_are_wanted() -> None:

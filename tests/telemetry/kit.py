@@ -53,13 +53,17 @@ class Collected(SpanProcessor, logging.Handler):
 
     # Looking at spans
 
+    def _sort(self) -> list[ReadableSpan]:
+        """All spans in the order of their start, of which OpenTelemetry may have heard later."""
+        return sorted(self.started, key=lambda span: span.start_time or 0)
+
     def find(self, operation: str) -> list[ReadableSpan]:
         """The spans of an operation, in the order of their start."""
-        return [span for span in self.started if attributes(span).get("gen_ai.operation.name") == operation]
+        return [span for span in self._sort() if attributes(span).get("gen_ai.operation.name") == operation]
 
     def children(self, span: ReadableSpan | None, operation: str | None = None) -> list[ReadableSpan]:
         """The spans below another one, in the order of their start."""
-        spans = self.started if operation is None else self.find(operation)
+        spans = self._sort() if operation is None else self.find(operation)
         return [one for one in spans if parent_id(one) == (None if span is None else context_of(span).span_id)]
 
     def below(self, span: ReadableSpan) -> Iterator[ReadableSpan]:

@@ -321,12 +321,12 @@ async def test_a_long_run_records_its_metrics_while_it_runs(collected: Collected
         counts.append(sum(point.count for _, point in found))
         return "counted"
 
-    agent = make_agent(*[answer(call("count"))] * 60, "Done.", tools=[count], repeated_calls=None, limits=None)
+    agent = make_agent(*[answer(call("count"))] * 200, "Done.", tools=[count], repeated_calls=None, limits=None)
     collected.record(agent)
     await agent.run("Go.")
     assert counts[0] == 0 < counts[-1]
     found = collected.points("gen_ai.client.operation.duration")
-    assert sum(point.count for _, point in found) == 61 + 60 + 1
+    assert sum(point.count for _, point in found) == 201 + 200 + 1
 
 
 async def test_a_failed_request_and_a_failed_tool_are_errors_by_kind(collected: Collected) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from steersman.agent.options import add_output_policy
 from steersman.context.context import AgentContext
-from steersman.events.dispatch import Dispatcher, Subscriber, SubscriptionId
+from steersman.events.dispatch import WHOLE_EVENTS, Dispatcher, Subscriber, SubscriptionId
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig, SteeringPolicy
 from steersman.loop.entry import OnePromptLike, ToolTable, read_one_prompt
@@ -108,7 +108,7 @@ class AgentControls:
         `answers=True` says that tool calls that need approval get an answer by `approve` and `deny`: they wait for it.
         `deltas=False` leaves out `message_update` and the events of sub-agents, which come by the thousand.
         """
-        return self.dispatcher.subscribe(callback, answers=answers, deltas=deltas)
+        return self.dispatcher.subscribe(callback, answers=answers, kinds=None if deltas else WHOLE_EVENTS)
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Remove a subscriber."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Collection
+from typing import TypeAlias, get_args
 
 from steersman.types.events import AgentEvent, MessageUpdate
 
 Subscriber: TypeAlias = Callable[[AgentEvent], object]
 SubscriptionId: TypeAlias = int
+Callbacks: TypeAlias = tuple[tuple[SubscriptionId, Subscriber], ...]
+
+WHOLE_EVENTS: frozenset[type[AgentEvent]] = frozenset(get_args(AgentEvent)) - {MessageUpdate}
+"""The classes of all events but the deltas of an answer."""
 
 _log = logging.getLogger("steersman")
 _ids = itertools.count(1)
@@ -26,16 +30,18 @@ class Dispatcher:
     """
 
     __slots__ = (
-        "__weakref__", "_answering", "_subscribers", "_whole", "callbacks", "delta_callbacks", "dispatching",
-        "has_held_events", "on_unanswered",
+        "__weakref__", "_answering", "_by_kind", "_kinds", "_subscribers", "callbacks", "delta_callbacks",
+        "dispatching", "has_held_events", "on_unanswered",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._subscribers: dict[SubscriptionId, Subscriber] = {}
-        self.callbacks: tuple[tuple[SubscriptionId, Subscriber], ...] = ()
+        self.callbacks: Callbacks = ()
         # Those that also want each delta of an answer.
         self.delta_callbacks = self.callbacks
-        self._whole: frozenset[SubscriptionId] = _NO_IDS
+        # The kinds of events that a subscriber wants, if not all; and who wants the events of a kind.
+        self._kinds: dict[SubscriptionId, Collection[type[AgentEvent]]] = {}
+        self._by_kind: dict[object, Callbacks] = {}
         self._answering: frozenset[SubscriptionId] = _NO_IDS
         # Whether a subscriber is being called, and whether it gave rise to an event that must wait for this one.
         self.dispatching = self.has_held_events = False
@@ -47,10 +53,12 @@ class Dispatcher:
         """Whether a subscriber answers questions."""
         return bool(self._answering)
 
-    def subscribe(self, callback: Subscriber, *, answers: bool = False, deltas: bool = True) -> SubscriptionId:
+    def subscribe(
+        self, callback: Subscriber, *, answers: bool = False, kinds: Collection[type[AgentEvent]] | None = None
+    ) -> SubscriptionId:
         """Call the callback with every event from now on; `answers` says that it sees to answers to questions.
 
-        Without `deltas` it gets no `message_update`, and where no other subscriber wants them none is built.
+        With `kinds` it gets only events of these classes; one that no subscriber or reader wants is not built.
         """
         if not callable(callback):
             raise TypeError(f"subscribe() takes a function of one event, got {callback!r}.")
@@ -63,8 +71,8 @@ class Dispatcher:
         number = next(_ids)
         if answers:
             self._answering |= {number}
-        if not deltas:
-            self._whole |= {number}
+        if kinds is not None:
+            self._kinds[number] = kinds
         self._subscribers[number] = callback
         self._set_callbacks()
         return number
@@ -72,7 +80,7 @@ class Dispatcher:
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Remove a subscriber; unknown ids are ignored, because one that raised was removed already."""
         if self._subscribers.pop(subscription, None) is not None:
-            self._whole -= {subscription}
+            self._kinds.pop(subscription, None)
             self._set_callbacks()
             if subscription in self._answering:
                 self._answering -= {subscription}
@@ -80,14 +88,24 @@ class Dispatcher:
                     self.on_unanswered()
 
     def _set_callbacks(self) -> None:
-        self.callbacks = callbacks = tuple(self._subscribers.items())
-        self.delta_callbacks = (
-            tuple([item for item in callbacks if item[0] not in self._whole]) if self._whole else callbacks
-        )
+        self._by_kind = {}
+        self.callbacks = tuple(self._subscribers.items())
+        self.delta_callbacks = self.find_callbacks(MessageUpdate)
+
+    def find_callbacks(self, kind: object) -> Callbacks:
+        """The subscribers that want events of this class."""
+        if not self._kinds:
+            return self.callbacks
+        found = self._by_kind.get(kind)
+        if found is None:
+            kinds = self._kinds
+            found = tuple([item for item in self.callbacks if item[0] not in kinds or kind in kinds[item[0]]])
+            self._by_kind[kind] = found
+        return found
 
     def dispatch(self, event: AgentEvent) -> list[str] | None:
         """Call every subscriber with the event; returns the failures, if any, and an empty list for held events."""
-        callbacks = self.delta_callbacks if type(event) is MessageUpdate else self.callbacks
+        callbacks = self.find_callbacks(type(event))
         if not callbacks:
             return None
         failures: list[str] | None = None

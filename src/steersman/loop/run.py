@@ -195,8 +195,8 @@ class Run:
         if self.outside:
             self.flush_outside()
         number, self.seq = self.seq, self.seq + 1
-        channel = self.channel
-        has_watchers = self.dispatcher.callbacks or self.witness is not None
+        channel, dispatcher = self.channel, self.dispatcher
+        has_watchers = (dispatcher.callbacks and dispatcher.find_callbacks(kind)) or self.witness is not None
         if has_watchers or not channel.detached:
             event = kind(self.loop_id, number, self.clock(), *fields, **more)
             failures = self._show(event) if has_watchers else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
 
 from opentelemetry.context import Context, set_value
 from opentelemetry.metrics import Histogram, Meter, MeterProvider, get_meter
@@ -19,10 +18,9 @@ _SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 2
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 
 Attributes = dict[str, AttributeValue]
-_MOST_WAITING = 100
 # Without an exemplar: at the time of recording another span may be the current one. This context has a value, since an
 # empty one is taken for none and replaced by the current one.
-_NO_CONTEXT = set_value("steersman", SCOPE, Context())
+NO_CONTEXT = set_value("steersman", SCOPE, Context())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,40 +33,6 @@ class Recording:
     first_chunk: Histogram
     name: str
     content: bool
-
-
-class Measurements:
-    """The measurements of one run, recorded many at a time: one by one they cost more than twice as much."""
-
-    __slots__ = ("_recording", "_waiting")
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-        self._waiting: list[tuple[Histogram, float, Attributes]] = []
-
-    def add_duration(self, began: float, attributes: Attributes) -> None:
-        """Add how long an operation took, that began at this time of `perf_counter`."""
-        self._waiting.append((self._recording.duration, perf_counter() - began, attributes))
-        if len(self._waiting) >= _MOST_WAITING:
-            self.record()
-
-    def add_first_chunk(self, seconds: float, attributes: Attributes) -> None:
-        """Add how long the first chunk of an answer took."""
-        self._waiting.append((self._recording.first_chunk, seconds, attributes))
-
-    def add_usage(self, usage: Usage, of_input: Attributes, of_output: Attributes) -> None:
-        """Add the tokens of one request, as far as the provider reported them."""
-        count = count_input(usage)
-        if count is not None:
-            self._waiting.append((self._recording.tokens, count, of_input))
-        if usage.output is not None:
-            self._waiting.append((self._recording.tokens, usage.output, of_output))
-
-    def record(self) -> None:
-        """Record what was added."""
-        waiting, self._waiting = self._waiting, []
-        for histogram, value, attributes in waiting:
-            histogram.record(value, attributes, context=_NO_CONTEXT)
 
 
 def make_recording(

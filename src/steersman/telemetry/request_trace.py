@@ -9,7 +9,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from opentelemetry.context import attach, get_current
-from opentelemetry.trace import Span, SpanKind, set_span_in_context
+from opentelemetry.trace import SpanKind, set_span_in_context
 
 from steersman.provider.streaming.batches import BatchedStreamFn, Batches
 from steersman.provider.streaming.normalize import (
@@ -21,6 +21,7 @@ from steersman.provider.streaming.normalize import (
     to_event,
 )
 from steersman.telemetry import names
+from steersman.telemetry.backlog import LateSpan
 from steersman.telemetry.content import write_instructions, write_messages
 from steersman.telemetry.recording import Attributes, describe_usage
 from steersman.telemetry.run_trace import RunTrace, get_current_trace
@@ -109,7 +110,7 @@ class RequestTrace:
 
     def __init__(self, trace: RunTrace, call: ModelCall) -> None:
         self._trace = trace
-        self._span: Span | None = None
+        self._span: LateSpan | None = None
         self._began = perf_counter()
         self._first_chunk: float | None = None
         self.is_waiting = True
@@ -125,9 +126,7 @@ class RequestTrace:
         if asked is None or not asked.fits(call.model, call.options):
             trace.asked = asked = AskedModel(call.model, call.options)
         self._measured = asked.measured
-        self._span = span = trace.recording.tracer.start_span(
-            asked.name, context=trace.context, kind=SpanKind.CLIENT, attributes=asked.attributes
-        )
+        self._span = span = trace.backlog.start_span(asked.name, trace.context, asked.attributes, SpanKind.CLIENT)
         trace.open_requests.add(self.end)
         trace.answer_context = set_span_in_context(span, trace.context)
         attach(trace.answer_context)
@@ -140,15 +139,20 @@ class RequestTrace:
         self.is_waiting = False
         if self._span is not None:
             self._first_chunk = seconds = perf_counter() - self._began
-            self._trace.measurements.add_first_chunk(seconds, self._measured)
+            self._trace.backlog.add_first_chunk(seconds, self._measured)
 
     def finish(self, last: Done | Failed) -> None:
         """End the span with the whole answer, or with its failure."""
         if self._span is None:
             return
         try:
-            self._describe_answer(self._span, last)
-            self._close()
+            described, message = self._describe_answer(self._span, last), last.message
+            if isinstance(last, Failed) or message.failed:
+                info = get_error_info(last if isinstance(last, Failed) else Failed(message))
+                self._close(described, info.kind, info.message)
+            else:
+                self._close(described)
+            self._add_usage(message.usage)
         except Exception as error:  # noqa: BLE001  # as above
             self._trace.give_up(error)
 
@@ -164,62 +168,49 @@ class RequestTrace:
 
     def fail(self, error: Exception) -> None:
         """End the span because the request raised."""
-        if self._span is not None:
-            info = to_error_info(error)
-            self._mark_failed(self._span, info.kind, info.message)
-            self._close()
+        info = to_error_info(error)
+        self._close({}, info.kind, info.message)
 
     def end(self, kind: str = CANCELLED) -> None:
         """End the span if it is open: the answer was not awaited, or its stream ended before its last event."""
-        if self._span is not None:
-            self._mark_failed(self._span, kind, "")
-            self._close()
+        self._close({}, kind)
 
-    def _mark_failed(self, span: Span, kind: str, text: str) -> None:
-        self._measured = {**self._measured, names.ERROR_TYPE: kind}
-        self._trace.mark_failed(span, kind, text)
-
-    def _describe_answer(self, span: Span, last: Done | Failed) -> None:
+    def _describe_answer(self, span: LateSpan, last: Done | Failed) -> Attributes:
         trace, message = self._trace, last.message
         described = describe_usage(message.usage)
         described[names.RESPONSE_FINISH_REASONS] = (names.name_finish_reason(message.stop_reason),)
-        self._add_first_chunk(described)
         if message.model:
             described[names.RESPONSE_MODEL] = trace.redact(message.model)
         if message.response_id:
             described[names.RESPONSE_ID] = trace.redact(message.response_id)
         if trace.recording.content and span.is_recording():
             described[names.OUTPUT_MESSAGES] = write_messages([message], trace.secrets)
-        span.set_attributes(described)
-        if isinstance(last, Failed) or message.failed:
-            info = get_error_info(last if isinstance(last, Failed) else Failed(message))
-            self._mark_failed(span, info.kind, info.message)
-        self._add_usage(message.usage)
-
-    def _add_first_chunk(self, described: Attributes) -> None:
-        """Add how long the first chunk took, once, to what else is told of the answer: cheaper than alone."""
-        if self._first_chunk is not None:
-            described[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
-            self._first_chunk = None
+        return described
 
     def _add_usage(self, usage: Usage) -> None:
         asked, measured = self._trace.asked, self._measured
         if asked is not None and measured is asked.measured:
-            self._trace.measurements.add_usage(usage, asked.of_input, asked.of_output)
+            self._trace.backlog.add_usage(usage, asked.of_input, asked.of_output)
         else:
-            self._trace.measurements.add_usage(usage, *split_by_token_type(measured))
+            self._trace.backlog.add_usage(usage, *split_by_token_type(measured))
 
-    def _close(self) -> None:
-        span, self._span = self._span, None
-        if span is not None:
-            self._trace.open_requests.discard(self.end)
-            if get_current() is self._trace.answer_context:  # else another task ends the request
-                attach(self._trace.context)
-            if self._first_chunk is not None:
-                self._add_first_chunk(left := Attributes())
-                span.set_attributes(left)
-            span.end()
-            self._trace.measurements.add_duration(self._began, self._measured)
+    def _close(self, described: Attributes, kind: str | None = None, text: str = "") -> None:
+        """End the span if it is open, with the kind of its failure and what that says, if it failed."""
+        span, self._span, trace = self._span, None, self._trace
+        if span is None:
+            return
+        trace.open_requests.discard(self.end)
+        if get_current() is trace.answer_context:  # else another task ends the request
+            attach(trace.context)
+        if self._first_chunk is not None:
+            described[names.RESPONSE_TIME_TO_FIRST_CHUNK] = self._first_chunk
+        failure = None
+        if kind is not None:
+            described[names.ERROR_TYPE] = kind
+            self._measured = {**self._measured, names.ERROR_TYPE: kind}
+            failure = trace.describe_failure(text)
+        span.finish(described, failure)
+        trace.backlog.add_duration(self._began, self._measured)
 
 
 class AskedModel:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from opentelemetry.context import Context, attach
-from opentelemetry.trace import Link, Span, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Link, Status, StatusCode, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
 from steersman.loop.inbox import QueuedMessage
 from steersman.loop.run import Run
 from steersman.provider.models.registry import find_known_keys
 from steersman.telemetry import names
+from steersman.telemetry.backlog import Backlog, LateSpan
 from steersman.telemetry.content import write_instructions, write_json, write_messages
-from steersman.telemetry.recording import Attributes, Measurements, Recording, describe_usage
+from steersman.telemetry.recording import Attributes, Recording, describe_usage
 from steersman.types.errors import describe_exception
 from steersman.types.events import (
     AgentEnd,
@@ -65,7 +66,7 @@ def get_current_trace() -> RunTrace | None:
 class _OpenCall(NamedTuple):
     """A tool call that goes on: its span, the context of its task, its name and when it began."""
 
-    span: Span
+    span: LateSpan
     context: Context
     name: str
     began: float
@@ -83,7 +84,7 @@ class RunTrace:
         on_end: Callable[[RunTrace], object],
     ) -> None:
         self.recording = recording
-        self.measurements = Measurements(recording)
+        self.backlog = Backlog(recording, self.give_up)
         self.run = run
         self.is_over = False
         self._on_end = on_end
@@ -122,7 +123,7 @@ class RunTrace:
         self.context: Context = set_span_in_context(self.span)
         # The context of the request whose answer has the tool calls of the turn.
         self.answer_context = self.context
-        self._subscription = run.host.dispatcher.subscribe(self.on_event, deltas=False)
+        self._subscription = run.host.dispatcher.subscribe(self.on_event, kinds=_ACTIONS)
 
     def find_call_of(self, run: Run) -> _OpenCall | None:
         """The tool call of this run that a sub-agent works for; `None` for any other run."""
@@ -140,16 +141,18 @@ class RunTrace:
 
     def on_event(self, event: AgentEvent) -> None:
         """Record an event of this run; events of others come here too where they share a dispatcher."""
-        act = _ACTIONS.get(type(event))
-        if act is None or event.loop_id != self.run.loop_id or self.is_over:
+        if event.loop_id != self.run.loop_id or self.is_over:
             return
         try:
-            act(self, event)
+            _ACTIONS[type(event)](self, event)
         except Exception as error:  # noqa: BLE001  # telemetry that fails, such as a span processor, must not be seen in the run
             self.give_up(error)
 
     def give_up(self, error: Exception) -> None:
         """End all spans after a failure of the recording itself."""
+        if self.is_over:
+            _log.debug("A span could not be recorded.", exc_info=error)
+            return
         _log.warning("The run is no longer traced: %s", describe_exception(error))
         try:
             self.end()
@@ -167,16 +170,17 @@ class RunTrace:
             for end_request in list(self.open_requests):
                 end_request()
             for call in self._tools.values():
-                call.span.end()
+                call.span.finish({})
         finally:
+            self.backlog.close()
             self.span.end()
-            self.measurements.record()
 
     # What happens
 
     def start_run(self, _: AgentStart) -> None:
         """Make this the trace of the task of the run: requests, tools and runs inside find it there."""
         _current_trace.set(ref(self))
+        self.backlog.open()
         attach(self.context)
         if self.recording.content and self.span.is_recording():
             self.span.set_attribute(names.SYSTEM_INSTRUCTIONS, write_instructions(self.run.system_prompt, self.secrets))
@@ -196,10 +200,10 @@ class RunTrace:
     def start_tool(self, event: ToolExecutionStart) -> None:
         """Start the span of a tool call, in which its task then works."""
         name = self.find_tool_name(event.tool_name)
-        span = self.recording.tracer.start_span(
+        span = self.backlog.start_span(
             f"{names.EXECUTE_TOOL} {name}",
-            context=self.answer_context,
-            attributes={
+            self.answer_context,
+            {
                 names.OPERATION_NAME: names.EXECUTE_TOOL,
                 names.TOOL_NAME: name,
                 names.TOOL_TYPE: "function",
@@ -214,21 +218,22 @@ class RunTrace:
         """End the span of a tool call."""
         call = self._tools.pop(event.tool_call_id)
         attach(self.context)
-        span, status = call.span, str(event.result.details.get("status", ""))
+        status = str(event.result.details.get("status", ""))
         measured: Attributes | None = self._measured_tools.get(call.name)
         if measured is None:
             measured = {names.OPERATION_NAME: names.EXECUTE_TOOL, names.TOOL_NAME: call.name}
             self._measured_tools[call.name] = measured
-        span.set_attribute(names.TOOL_STATUS, status)
-        if self.recording.content and span.is_recording():
-            span.set_attribute(names.TOOL_CALL_ARGUMENTS, write_json(event.args, self.secrets))
-            span.set_attribute(names.TOOL_CALL_RESULT, write_json(event.result.text, self.secrets))
+        described: Attributes = {names.TOOL_STATUS: status}
+        failure = None
+        if self.recording.content and call.span.is_recording():
+            described[names.TOOL_CALL_ARGUMENTS] = write_json(event.args, self.secrets)
+            described[names.TOOL_CALL_RESULT] = write_json(event.result.text, self.secrets)
         if event.is_error:
-            kind = "tool_error" if status == "completed" else status
+            kind = described[names.ERROR_TYPE] = "tool_error" if status == "completed" else status
             measured = {**measured, names.ERROR_TYPE: kind}
-            self.mark_failed(span, kind, event.result.text)
-        span.end()
-        self.measurements.add_duration(call.began, measured)
+            failure = self.describe_failure(event.result.text)
+        call.span.finish(described, failure)
+        self.backlog.add_duration(call.began, measured)
 
     def end_run(self, event: AgentEnd) -> None:
         """End the span of the run, and what is still open in it."""
@@ -240,18 +245,17 @@ class RunTrace:
         elif event.end_reason == "error":
             kind = "error" if ending.error is None else ending.error.kind
             self._attributes[names.ERROR_TYPE] = kind
-            self.mark_failed(span, kind, event.detail)
+            span.set_attribute(names.ERROR_TYPE, kind)
+            span.set_status(self.describe_failure(event.detail))
         if self.recording.content and span.is_recording():
             answers = [message for message in event.messages if type(message) is AssistantMessage]
             span.set_attribute(names.OUTPUT_MESSAGES, write_messages(answers[-1:], self.secrets))
-        self.measurements.add_duration(self._began, self._attributes)
+        self.backlog.add_duration(self._began, self._attributes)
         self.end()
 
-    def mark_failed(self, span: Span, kind: str, text: str) -> None:
-        """Mark an operation as failed; what the error says is text, recorded only as content."""
-        span.set_attribute(names.ERROR_TYPE, kind)
-        shown = redact(text, *self.secrets) if self.recording.content else None
-        span.set_status(Status(StatusCode.ERROR, shown))
+    def describe_failure(self, text: str) -> Status:
+        """The status of an operation that failed; what the error says is text, recorded only as content."""
+        return Status(StatusCode.ERROR, redact(text, *self.secrets) if self.recording.content else None)
 
     def add_event(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
         """Add a span event to the run."""
