@@ -56,6 +56,13 @@ _RETRY = RetryPolicy(
 _LOOK, _LONGEST_LOOK = 0.05, 2.0
 # Seconds, and two heartbeats, in which a worker that has a run opens its session or is replaced.
 _PATIENCE = 30.0
+# RESOURCE_EXHAUSTED is what a busy server says, also of a single run.
+_PASSING = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+)
 _OPEN = (ActivityExecutionStatus.RUNNING, ActivityExecutionStatus.PAUSED)
 
 
@@ -368,7 +375,7 @@ class Client:
             told = describe_rpc_error(error, client.namespace)
             if error.status == RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
                 raise _NotThere(str(told)) from error
-            if error.status in (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED):
+            if error.status in _PASSING:
                 raise _Unavailable(str(told)) from error
             raise told from error
         except ActivityFailureError as error:

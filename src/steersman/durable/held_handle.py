@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record
 from steersman.session.stores.store import (
-    FollowedHandle,
     Problem,
     SessionError,
     SessionNotFound,
     SessionTaken,
     SharedHandle,
+    is_followed,
 )
 
 _PAUSE = 0.25
@@ -80,11 +80,11 @@ class HeldHandle:
 
     def watch_followers(self, came: Callable[[], None], /) -> Callable[[], None]:
         """Call `came` when another process begins to follow the session, or asks."""
-        return self._handle.watch_followers(came) if isinstance(self._handle, FollowedHandle) else _ignore
+        return self._handle.watch_followers(came) if is_followed(self._handle) else _ignore
 
     def broadcast(self, data: bytes, /) -> bool:
         """Send data to the processes that follow the session; returns whether there may be any."""
-        return isinstance(self._handle, FollowedHandle) and self._handle.broadcast(data)
+        return is_followed(self._handle) and self._handle.broadcast(data)
 
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""

@@ -28,9 +28,9 @@ from steersman.session.stores.store import (
     SessionBusy,
     SessionError,
     SessionNotFound,
-    SharedHandle,
     SharedStore,
     StoreFailed,
+    is_shared,
 )
 from steersman.types.errors import describe_exception
 
@@ -185,7 +185,7 @@ class _SkewError(SessionError):
 
 
 def _hold(handle: Handle) -> _Opened:
-    assert isinstance(handle, SharedHandle)
+    assert is_shared(handle)
     held = HeldHandle(handle, _PATIENCE)
     return _Opened(Session(held), held)  # which closes the handle if it fails
 

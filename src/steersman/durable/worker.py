@@ -53,7 +53,7 @@ class Worker:
         self._max_sessions = max_sessions
         self._worker: TemporalWorker | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stop_listening: Callable[[], None] | None = None
+        self._release_store: Callable[[], None] | None = None
 
     async def run(self, started: Callable[[], object] | None = None) -> None:
         """Run sessions until it is cancelled; then what runs is cut, and other workers go on with it.
@@ -73,8 +73,8 @@ class Worker:
         await asyncio.to_thread(self._runner.store.list)
         client = await connect(self._temporal, self._namespace)
         if isinstance(self._runner.store, ListeningStore):
-            # Else each session that runs alone would connect anew.
-            self._stop_listening = self._runner.store.keep_listening()
+            # Else a session would often connect anew.
+            self._release_store = self._runner.store.keep_ready(self._max_sessions)
         self._worker = TemporalWorker(
             client,
             task_queue=self._task_queue,
@@ -96,8 +96,8 @@ class Worker:
         if not task.done():
             await worker.shutdown()
         await asyncio.wait([task])
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
+        if self._release_store is not None:
+            self._release_store()
+            self._release_store = None
         if (error := task.exception()) is not None:
             raise DurableError(f"The worker ended: {error}") from error

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record
-from steersman.session.stores.store import FollowedHandle, Handle, Problem, SharedHandle
+from steersman.session.stores.store import Handle, Problem, is_followed, is_shared
 
 _log = logging.getLogger("steersman.server")
 
@@ -30,7 +30,7 @@ class WatchedHandle:
     @property
     def epoch(self) -> int:
         """The number of this owner."""
-        return self._handle.epoch if isinstance(self._handle, SharedHandle) else 0
+        return self._handle.epoch if is_shared(self._handle) else 0
 
     @property
     def last_seq(self) -> int:
@@ -51,19 +51,19 @@ class WatchedHandle:
 
     def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
         """What waits in the queue after a number."""
-        return self._handle.read_queue(after) if isinstance(self._handle, SharedHandle) else ()
+        return self._handle.read_queue(after) if is_shared(self._handle) else ()
 
     def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
         """Call `wake` when something may have been queued."""
-        return self._handle.watch_queue(wake) if isinstance(self._handle, SharedHandle) else _ignore
+        return self._handle.watch_queue(wake) if is_shared(self._handle) else _ignore
 
     def watch_followers(self, came: Callable[[], None], /) -> Callable[[], None]:
         """Call `came` when another process begins to follow the session, or asks."""
-        return self._handle.watch_followers(came) if isinstance(self._handle, FollowedHandle) else _ignore
+        return self._handle.watch_followers(came) if is_followed(self._handle) else _ignore
 
     def broadcast(self, data: bytes, /) -> bool:
         """Send data to the processes that follow the session; returns whether there may be any."""
-        return isinstance(self._handle, FollowedHandle) and self._handle.broadcast(data)
+        return is_followed(self._handle) and self._handle.broadcast(data)
 
     def set_title(self, title: str, /) -> None:
         """Set the title that a list shows."""

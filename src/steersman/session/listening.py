@@ -12,12 +12,14 @@ from steersman.session.index import Index
 from steersman.session.journal import JournalWriter
 from steersman.session.orders import Order, UnreadableOrder, read_order
 from steersman.session.stores.store import (
-    FollowedHandle,
+    QUEUE_PAGE,
     Handle,
     Problem,
     SessionError,
     SessionTaken,
     SharedHandle,
+    is_followed,
+    is_shared,
 )
 from steersman.types.errors import describe_exception
 
@@ -51,7 +53,7 @@ class Listening:
         Both are methods, held weakly, and may be called in any thread.
         """
         journal, handle = self._journal, self._handle
-        if journal is None or not isinstance(handle, SharedHandle):
+        if journal is None or not is_shared(handle):
             return
         told = WeakMethod(taken)
         journal.on_taken = lambda text: None if (tell := told()) is None else tell(text)
@@ -62,7 +64,7 @@ class Listening:
         )
         self._look = listener.look
         self._stops.append(handle.watch_queue(listener.look))
-        if isinstance(handle, FollowedHandle):
+        if is_followed(handle):
             self._stops.append(
                 handle.watch_followers(lambda: None if (me := listening()) is None else me.tell_followers())
             )
@@ -87,7 +89,7 @@ class Listening:
 
         with self._joining:
             journal, handle = self._journal, self._handle
-            if self._feed is None or journal is None or not isinstance(handle, FollowedHandle):
+            if self._feed is None or journal is None or not is_followed(handle):
                 return
             if self._relay is None:
                 self._relay = Relay(handle, journal, self._feed)
@@ -142,6 +144,8 @@ class OrderListener:
                 while rows := self._handle.read_queue(self._taken):
                     for number, data in rows:
                         self._take(number, data)
+                    if len(rows) < QUEUE_PAGE:
+                        break
             except SessionTaken as error:
                 self._give_up(error)
             except SessionError as error:

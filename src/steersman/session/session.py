@@ -39,10 +39,10 @@ from steersman.session.stores.store import (
     Problem,
     SessionBusy,
     SessionError,
-    SharedHandle,
     Store,
     Summary,
     check_format,
+    is_shared,
 )
 from steersman.session.tree import Branch, Difference
 from steersman.types.artifacts import Artifacts
@@ -188,7 +188,7 @@ class Session:
     @property
     def epoch(self) -> int:
         """The number of this owner of the session: one that takes it over has a higher one."""
-        return self._handle.epoch if isinstance(self._handle, SharedHandle) else 0
+        return self._handle.epoch if is_shared(self._handle) else 0
 
     @property
     def log(self) -> Log:

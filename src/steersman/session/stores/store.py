@@ -19,12 +19,14 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, TypeGuard, runtime_checkable
 
 from steersman.session.records import FORMAT, FROM_QUEUE, Payload, Record, decode
 from steersman.types.errors import SteersmanError
 
 _log = logging.getLogger("steersman")
+QUEUE_PAGE: Final = 256
+"""So many are read from a queue at once; fewer are all that there is."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
@@ -177,7 +179,7 @@ class SharedHandle(Handle, Protocol):
         ...
 
     def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
-        """What waits in the queue after a number, perhaps only the first of it; raises `SessionTaken`."""
+        """What waits in the queue after a number, the first `QUEUE_PAGE` of it; raises `SessionTaken`."""
         ...
 
     def watch_queue(self, wake: Callable[[], None], /) -> Callable[[], None]:
@@ -209,10 +211,10 @@ class QueuedStore(SharedStore, Protocol):
 
 @runtime_checkable
 class ListeningStore(SharedStore, Protocol):
-    """A store that can listen for what is queued before a session is open: for programs that open one after another."""
+    """A store that can be ready before a session is open: for programs that open one after another."""
 
-    def keep_listening(self) -> Callable[[], None]:
-        """Listen from now on; returns a function that ends this."""
+    def keep_ready(self, sessions: int, /) -> Callable[[], None]:
+        """Listen for what is queued, and keep connections for so many sessions; returns a function that ends this."""
         ...
 
 
@@ -255,6 +257,19 @@ class FollowedStore(SharedStore, Protocol):
     def has_writer(self, session_id: str, /) -> bool:
         """Whether a process has the session open for writing now."""
         ...
+
+
+def is_shared(handle: Handle) -> TypeGuard[SharedHandle]:
+    """Whether other processes may queue into the session of a handle.
+
+    Not by `isinstance`, which reads every property of a handle until Python 3.12, and some of them ask the store.
+    """
+    return hasattr(type(handle), "read_queue")
+
+
+def is_followed(handle: Handle) -> TypeGuard[FollowedHandle]:
+    """Whether other processes may follow the session of a handle, found as `is_shared` does."""
+    return hasattr(type(handle), "watch_followers")
 
 
 def call_wake(wake: Callable[[], None]) -> None:

@@ -34,6 +34,8 @@ from steersman.session.stores.store import (
     SessionTaken,
     Store,
     StoreFailed,
+    is_followed,
+    is_shared,
     read_records,
 )
 from steersman.testing.store_checks import StoreCheck, make_record, store_checks
@@ -375,7 +377,7 @@ def test_a_session_and_what_it_hears_first_are_made_in_one_step(postgres: Databa
 def test_one_connection_listens_for_sessions_that_come_one_after_another(postgres: Database) -> None:
     """durable.md U2: a worker that runs one session at a time does not connect anew for each."""
     store = postgres.store()
-    stop, pids = store.keep_listening(), list[object]()
+    stop, pids = store.keep_ready(1), list[object]()
     for id in ("a", "b"):
         handle, woken = store.create(id), threading.Event()
         end = handle.watch_queue(woken.set)
@@ -610,6 +612,30 @@ def test_a_store_keeps_few_connections_and_closes_them_with_itself(postgres: Dat
     del store
     gc.collect()
     assert postgres.count_backends(0) == 0
+
+
+def test_a_program_that_has_many_sessions_open_at_once_keeps_as_many_connections(postgres: Database) -> None:
+    store = postgres.store()
+    stop = store.keep_ready(MOST_IDLE + 2)
+    handles = [store.create(f"s{number}") for number in range(MOST_IDLE + 3)]
+    while handles:
+        handles.pop().close()
+    assert postgres.count_backends(MOST_IDLE + 3) == MOST_IDLE + 3  # with the one that listens
+    stop()
+    assert postgres.count_backends(MOST_IDLE) == MOST_IDLE
+
+
+def test_what_a_handle_can_do_is_found_without_asking_the_server(postgres: Database) -> None:
+    """Some of its properties ask, such as `problems`."""
+    store = postgres.store()
+    handle = store.create("s")
+    handle.append(_samples(1, 2))
+    handle.close()
+    handle = store.open("s")
+    assert (is_shared(handle), is_followed(handle)) == (True, True)
+    ((last,),) = postgres.ask("SELECT query FROM pg_stat_activity WHERE application_name LIKE 'steersman %'")
+    assert "pg_try_advisory_lock" in last
+    handle.close()
 
 
 def test_all_stores_of_a_program_keep_few_connections_together(postgres: Database) -> None:

@@ -32,6 +32,7 @@ from steersman.session.stores.postgres.tables import (
     split_groups,
 )
 from steersman.session.stores.store import (
+    QUEUE_PAGE,
     Problem,
     SessionBusy,
     SessionError,
@@ -145,7 +146,7 @@ class PostgresHandle:
 
     def read_queue(self, after: int = 0, /) -> Sequence[tuple[int, bytes]]:
         """The first of what waits in the queue after a number."""
-        wanted = {"number": self._number, "after": after}
+        wanted = {"number": self._number, "after": after, "rows": QUEUE_PAGE}
         found = self._run("read", lambda connection: connection.execute(WAITING, wanted).fetchall())
         if not found:
             self._raise_not_found()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import select
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from steersman.session.stores.postgres.connection import Connection
 
 MOST_IDLE: Final = 4
-"""So many are kept by all stores of a program: one that closes a session mostly opens another one soon."""
+"""So many are kept by all stores of a program: one that closes a session mostly opens another one soon.
+
+A program that has many open at once closes several before it opens the next, and keeps more: see `keep_for`.
+"""
 LONGEST_IDLE: Final = 60.0
 """Seconds after which one is not used again: something between here and the server may have dropped it."""
 
@@ -27,6 +31,7 @@ There is no lock, because the garbage collector closes the connections of a stor
 belongs to the thread that has removed it from this list, which is one step.
 """
 _numbers = itertools.count()
+_limits = [MOST_IDLE]
 
 
 class IdleConnections:
@@ -38,7 +43,7 @@ class IdleConnections:
 
     def take(self, *, write: bool) -> Connection | None:
         """The connection that was used last; for a writer one to a server that took writes."""
-        _close_old()
+        close_old()
         for entry in reversed(tuple(_kept)):
             _, number, connection = entry
             if number == self._number and (connection.takes_writes or not write) and _remove(entry):
@@ -54,8 +59,19 @@ class IdleConnections:
             connection.close()
             return
         _kept.append((time.monotonic(), self._number, connection))
-        _close_old()
-        _close(_kept[:-MOST_IDLE])
+        close_old()
+        _close(_kept[: -max(_limits)])
+
+
+def keep_for(sessions: int) -> Callable[[], None]:
+    """Keep as many as this number of sessions needs at once; returns a function that ends this."""
+    _limits.append(sessions)
+
+    def end() -> None:
+        _limits.remove(sessions)
+        _close(_kept[: -max(_limits)])
+
+    return end
 
 
 def disown_idle_connections() -> None:
@@ -65,7 +81,8 @@ def disown_idle_connections() -> None:
     _kept.clear()
 
 
-def _close_old() -> None:
+def close_old() -> None:
+    """Close those that were not used for long."""
     oldest = time.monotonic() - LONGEST_IDLE
     _close([entry for entry in _kept if entry[0] < oldest])
 

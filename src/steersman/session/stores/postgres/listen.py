@@ -21,6 +21,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from steersman.session.stores.postgres.connection import Connection, ServerAddress
+from steersman.session.stores.postgres.idle import close_old
 from steersman.session.stores.postgres.tables import CHANNEL, NOTIFY
 from steersman.session.stores.store import call_wake
 
@@ -170,6 +171,7 @@ class _Listener:
             self._wait(connection, 0.0 if self._inbox else self._find_patience(quiet_since))
             if time.monotonic() - quiet_since > _ALIVE:
                 connection.execute("SELECT 1")  # raises if the connection is dead
+                close_old()
                 quiet_since = time.monotonic()
             connection.pgconn.consume_input()
             found, self._inbox = self._inbox, []

@@ -10,13 +10,12 @@ from psycopg.errors import UniqueViolation
 from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection
 from steersman.session.stores.postgres.tables import (
     QUEUE,
-    QUEUE_ROWS,
     QUEUED_KEY,
     WAITING,
     check_queued,
     compute_queue_checksum,
 )
-from steersman.session.stores.store import SessionError, SessionNotFound
+from steersman.session.stores.store import QUEUE_PAGE, SessionError, SessionNotFound
 
 _T = TypeVar("_T")
 
@@ -56,13 +55,13 @@ class PostgresQueue:
         """What is not in the log yet."""
         found: list[tuple[int, bytes]] = []
         while True:
-            wanted = {"number": self._number, "after": found[-1][0] if found else 0}
+            wanted = {"number": self._number, "after": found[-1][0] if found else 0, "rows": QUEUE_PAGE}
             rows = self._run(
                 f"The queue of the session {self._session_id!r} could not be read",
                 lambda connection, wanted=wanted: connection.execute(WAITING, wanted).fetchall(),
             )
             found.extend(check_queued(self._number, *row[1:]) for row in rows if row[1] is not None)
-            if len(rows) < QUEUE_ROWS:
+            if len(rows) < QUEUE_PAGE:
                 return found
 
     def close(self) -> None:

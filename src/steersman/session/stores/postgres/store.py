@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from steersman.session.records import Record, encode
 from steersman.session.stores.postgres.handle import PostgresHandle
+from steersman.session.stores.postgres.idle import keep_for
 from steersman.session.stores.postgres.tables import (
     CREATE,
     CREATE_QUEUED,
@@ -35,7 +36,7 @@ class PostgresStore:
 
     `dsn` is a connection string as libpq takes it, `timeout` the most seconds to wait for any one answer. The tables
     `steersman_sessions`, `steersman_records` and `steersman_queue` are made with the first session. Up to 4 connections
-    that are not in use are kept for the next sessions; they are closed with the store.
+    that are not in use are kept for the next sessions, by a worker more; they are closed with the store.
     """
 
     def __init__(self, dsn: str, *, timeout: float = _TIMEOUT) -> None:
@@ -161,11 +162,17 @@ class PostgresStore:
         place = self._look(session_id, "followed", lambda connection, number: connection.make_place(number), write=True)
         return PostgresFollowing(self._address, place, hear)
 
-    def keep_listening(self) -> Callable[[], None]:
-        """Keep listening, also while no session is open; returns a function that ends this."""
+    def keep_ready(self, sessions: int, /) -> Callable[[], None]:
+        """Listen also while no session is open, and keep connections for so many; returns a function that ends this."""
         from steersman.session.stores.postgres.listen import listen_always  # it needs the driver
 
-        return listen_always(self._address)
+        stops = (listen_always(self._address), keep_for(sessions))
+
+        def stop() -> None:
+            for each in stops:
+                each()
+
+        return stop
 
     def has_writer(self, session_id: str, /) -> bool:
         """Whether a connection holds the lock of the session."""

@@ -183,13 +183,11 @@ QUEUE: Final[LiteralString] = """
     RETURNING number, pg_notify('steersman_queue', %(wake)s)
 """
 QUEUED_KEY: Final[LiteralString] = "SELECT number FROM steersman_queue WHERE session = %s AND key = %b"
-QUEUE_ROWS: Final = 256
-"""The most rows that `WAITING` gives at once."""
 WAITING: Final[LiteralString] = """
     SELECT sessions.epoch, queue.number, queue.key, queue.checksum, queue.data FROM steersman_sessions AS sessions
     LEFT JOIN LATERAL (
         SELECT number, key, checksum, data FROM steersman_queue
-        WHERE session = %(number)s AND number > %(after)s AND data IS NOT NULL ORDER BY number LIMIT 256
+        WHERE session = %(number)s AND number > %(after)s AND data IS NOT NULL ORDER BY number LIMIT %(rows)s
     ) AS queue ON true WHERE sessions.number = %(number)s ORDER BY queue.number
 """
 HOLDERS: Final[LiteralString] = """

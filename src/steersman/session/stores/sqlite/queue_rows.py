@@ -13,8 +13,7 @@ from zlib import crc32
 import msgspec
 
 from steersman.session.stores.sqlite.tables import is_current
-
-_CHUNK = 256
+from steersman.session.stores.store import QUEUE_PAGE
 
 
 def read_epoch(connection: sqlite3.Connection, session: int) -> int | None:
@@ -43,7 +42,7 @@ def read_queued(connection: sqlite3.Connection, session: int, after: int) -> lis
     rows = connection.execute(
         "SELECT number, key, data, checksum FROM queue "
         "WHERE session = ? AND number > ? AND data IS NOT NULL ORDER BY number LIMIT ?",
-        (session, after, _CHUNK),
+        (session, after, QUEUE_PAGE),
     )
     return [
         (number, data if checksum == compute_queue_checksum(number, session, key, data) else b"")
