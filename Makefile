@@ -41,10 +41,10 @@ fix: $(READY) ## format and mend what ruff can mend
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY) ## measure what the loop, telemetry, and an answer over HTTP, cost against their floors
+bench: $(READY) ## measure what the loop, telemetry, an answer over HTTP, and a start, cost against their floors
 	@$(BIN)/python -m bench
 
-peers: $(READY) ## measure against a hand-written loop and other libraries, on four protocols; QUICK=1 takes some minutes
+peers: $(READY) ## measure against a hand-written loop and other libraries, on four protocols; QUICK=1 has shorter jobs
 	@$(BIN)/python -m bench.peers $(if $(QUICK),--quick)
 
 watch: $(READY) ## measure two servers on one store, with POSTGRES="host=..." on a database as well

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
@@ -33,17 +32,6 @@ def spawn(*arguments: str) -> Figures:
     """The figures a fresh interpreter comes to."""
     command = [sys.executable, "-m", "bench.child", *arguments]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
-
-
-def import_seconds(statement: str, bytecode: str) -> float:
-    """CPU seconds of an import in a fresh interpreter, its start not counted.
-
-    Installed packages are compiled, a checkout may not be: all modules are compiled into the directory `bytecode`.
-    """
-    code = f"from time import process_time; began = process_time(); {statement}; print(process_time() - began)"
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": bytecode, "PYTHONDONTWRITEBYTECODE": ""}
-    command = [sys.executable, "-c", code]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
 class Rendezvous:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from bench.child import import_seconds, spawn
+from bench.child import spawn
 from bench.measure import Pair, Row, medians, say, show
 from bench.script import long_call_turn, text_turn, tool_turn, turns_of
 from bench.work import Done, Job, Play, Watch, done, floor, steersman
 
 MICRO = 1e6
-MILLI = 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +29,13 @@ class Sizes:
     deltas: int
     turns: int
     calls: int
-    imports: int
     crowd: int
     idle: int
     growth_rounds: int
 
 
-FULL = Sizes(rounds=21, deltas=4000, turns=100, calls=50, imports=31, crowd=10_000, idle=1000, growth_rounds=9)
-QUICK = Sizes(rounds=5, deltas=2000, turns=40, calls=20, imports=9, crowd=1_000, idle=200, growth_rounds=3)
+FULL = Sizes(rounds=21, deltas=4000, turns=100, calls=50, crowd=10_000, idle=1000, growth_rounds=9)
+QUICK = Sizes(rounds=5, deltas=2000, turns=40, calls=20, crowd=1_000, idle=200, growth_rounds=3)
 
 
 def slope(play: Play, job: Callable[[int], Job], few: int, many: int) -> float:
@@ -177,29 +174,13 @@ def memory(sizes: Sizes) -> list[Row]:
     ]
 
 
-def imports(sizes: Sizes) -> list[Row]:
-    """What an import costs before anything is done with it, against `import asyncio`."""
-    with tempfile.TemporaryDirectory() as bytecode:
-        return [
-            _import(statement, bytecode, sizes.imports)
-            for statement in ("import steersman", "from steersman import Agent")
-        ]
-
-
-def _import(statement: str, bytecode: str, rounds: int) -> Row:
-    say(f"  {statement}")
-    pair = Pair(lambda: import_seconds(statement, bytecode), lambda: import_seconds("import asyncio", bytecode))
-    ours, least = medians(pair, rounds)
-    return Row(statement, "ms", ours * MILLI, least * MILLI, 2.5)
-
-
 def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description="What the loop costs, against a hand-written floor.")
     parser.add_argument("--quick", action="store_true", help="less of everything, for a first look")
     sizes = QUICK if parser.parse_args().quick else FULL
     say("Measuring ...")
-    rows = [*slopes(sizes), *partials(sizes), *growth(sizes), *memory(sizes), *imports(sizes)]
+    rows = [*slopes(sizes), *partials(sizes), *growth(sizes), *memory(sizes)]
     print(f"Python {platform.python_version()}, {platform.machine()}, medians of {sizes.rounds} rounds of CPU time\n")
     show(rows)
     missed = [row.name for row in rows if row.missed]

@@ -1,23 +1,27 @@
-"""Where the time of a turn goes: python -m bench.profile [--side floor] [--turns 50] [--sort calls] [--rows 40]
+"""Where the time of a turn goes: python -m bench.profile [--peer floor] [--protocol gemini] [--flame FILE.svg]
 
-Prints the functions of a run against the mock server, per turn. The profiler makes every call dearer, so compare with
-another profile, not with the clock.
+Prints the functions of a run against the mock server, per turn; the profiler makes every call dearer, so compare with
+another profile, not with the clock. `--flame` draws the calls instead: the wider, the longer.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
+from contextlib import AbstractContextManager
 from cProfile import Profile
 from pathlib import Path
 from pstats import Stats
 from typing import Any, NamedTuple
 
-from bench.mock import Mock
-from bench.wire_work import Job, floor, steersman
+from bench.flame import Sampler, draw_flame
+from bench.peers import jobs
+from bench.peers.figures import start_server
+
+from steersman.provider.http.client import aclose_http
 
 ROUNDS = 5
-SIDES = {"steersman": steersman, "floor": floor}
 _ROOT = Path(__file__).parent.parent
 
 
@@ -30,14 +34,25 @@ class Row(NamedTuple):
     name: str
 
 
-def profile_turns(side: str, turns: int) -> list[Row]:
-    """Profile runs of so many turns, after one that is not counted."""
+async def play(
+    peer: str, protocol: str, url: str, turns: int, rounds: int, around: AbstractContextManager[object]
+) -> None:
+    """Run jobs of so many turns inside `around`, after one that is not counted."""
+    adapter = importlib.import_module(f"bench.peers.adapters.{peer}")
+    shared = adapter.connect(protocol, url)
+    model = f"bench-t{turns}-d1-k1"
+    await adapter.run(adapter.make_agent(shared, model), jobs.PROMPT, len)
+    with around:
+        for _ in range(rounds):
+            await adapter.run(adapter.make_agent(shared, model), jobs.PROMPT, len)
+    await aclose_http()
+
+
+def profile_turns(peer: str, turns: int, protocol: str = "chat") -> list[Row]:
+    """The functions of runs of so many turns."""
     profiler = Profile()
-    with Mock() as mock:
-        job = Job(mock.url, f"tools:{turns}", watch="reader")
-        asyncio.run(SIDES[side](job))
-        for _ in range(ROUNDS):
-            profiler.runcall(asyncio.run, SIDES[side](job))
+    with start_server() as url:
+        asyncio.run(play(peer, protocol, url, turns, ROUNDS, profiler))
     return read_rows(profiler, ROUNDS * (turns + 1))
 
 
@@ -58,15 +73,28 @@ def shorten(file: str) -> str:
     return "built in" if file == "~" else file
 
 
+def sample_turns(peer: str, turns: int, rounds: int, protocol: str) -> str:
+    """A flame graph of runs of so many turns."""
+    sampler = Sampler(shorten)
+    with start_server() as url:
+        asyncio.run(play(peer, protocol, url, turns, rounds, sampler))
+    return draw_flame(sampler.stacks, f"A turn with a tool call, {peer}, {protocol}: {sampler.count:,} samples of CPU")
+
+
 def main() -> None:
-    """Print the profile."""
+    """Print the profile, or draw it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--side", choices=SIDES, default="steersman")
+    parser.add_argument("--peer", choices=("ours", "floor"), default="ours")
+    parser.add_argument("--protocol", choices=("chat", "messages", "responses", "gemini"), default="chat")
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--sort", choices=("own", "total", "calls"), default="own")
     parser.add_argument("--rows", type=int, default=40)
+    parser.add_argument("--flame", type=Path, metavar="FILE")
     options = parser.parse_args()
-    rows = profile_turns(options.side, options.turns)
+    if options.flame is not None:
+        options.flame.write_text(sample_turns(options.peer, options.turns, 20 * ROUNDS, options.protocol))
+        return
+    rows = profile_turns(options.peer, options.turns, options.protocol)
     print(f"{sum(row.calls for row in rows):,.0f} calls and {sum(row.own for row in rows):,.0f} us a turn, profiled\n")
     print("  calls   own us  total us  function")
     for row in sorted(rows, key=lambda row: getattr(row, options.sort), reverse=True)[: options.rows]:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
-from bench.peers.__main__ import PROTOCOLS, write_report
-from bench.peers.figures import ROOT, Process, validate
+from bench.flame import draw_flame
+from bench.peers.__main__ import PROTOCOLS
+from bench.peers.figures import Process, start_server, validate
+from bench.peers.report import BEGIN, END, draw, replace_figures, write_figures
+from bench.peers.results import Results, Samples, judge, load, make_results, save, write_tables
 from bench.profile import profile_turns
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    command = [sys.executable, "-m", "bench.peers.server"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as server:
-        assert server.stdout is not None
-        yield f"http://127.0.0.1:{int(server.stdout.readline())}"
-        server.kill()
+    with start_server() as url:
+        yield url
+
+
+def make(samples: Samples) -> Results:
+    return make_results(samples, 3, {})
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -39,17 +45,43 @@ def test_a_job_that_comes_out_wrong_is_no_measurement(url: str) -> None:
 
 def test_ratios_are_medians_of_the_rounds() -> None:
     floor, ours = [10.0, 20.0, 40.0], [30.0, 20.0, 60.0]
-    report = write_report({"floor/chat": {"turn": floor}, "ours/chat": {"turn": ours}})
-    assert report.splitlines()[1:] == [
-        "",
-        "| chat | turn |",
-        "|---|---|",
-        "| floor | 20.0 |",
-        "| ours | 30.0 (**1.50x**) |",
-    ]
+    tables = write_tables(make({"floor/chat": {"turn": floor}, "ours/chat": {"turn": ours}}))
+    assert tables.splitlines() == ["| chat | turn |", "|---|---|", "| floor | 20.0 |", "| ours | 30.0 (**1.50x**) |"]
+
+
+def test_each_figure_is_judged_by_its_goal(tmp_path: Path) -> None:
+    floor = {"turn": [100.0], "call": [10.0], "turn 10": [100.0], "last turn": [100.0], "agent": [2.0]}
+    ours = {"turn": [131.0], "call": [14.0], "turn 10": [100.0], "last turn": [106.0], "agent": [49.0]}
+    save(make({"floor/chat": floor, "ours/chat": ours}), file := tmp_path / "results" / "floor-3.11.json")
+    verdicts = {verdict.figure: verdict.is_met for verdict in judge(load(file))}
+    assert verdicts == {"turn": False, "call": True, "turn 10": True, "last turn to turn 10": False, "agent": True}
+
+
+def test_gemini_has_no_fragments_of_arguments_to_compare() -> None:
+    results = make({"floor/gemini": {"argument": [0.1]}, "ours/gemini": {"argument": [0.3]}})
+    assert list(judge(results)) == []
+
+
+@pytest.mark.parametrize("peers", [("floor", "ours"), ("floor", "ours", "pydantic_ai")])
+def test_the_page_gets_the_tables_and_the_plots(peers: tuple[str, ...]) -> None:
+    results = make({f"{peer}/chat": {"turn": [1.0 + number]} for number, peer in enumerate(peers)})
+    page = replace_figures(f"before\n{BEGIN}\nold\n{END}\nafter\n", write_figures(results, "plot.svg"))
+    assert page.startswith(f"before\n{BEGIN}\n\n### ")
+    assert page.endswith(f"\n\n{END}\nafter\n")
+    assert "(images/plot.svg)" in page
+    assert "old" not in page
+    texts = [text.text for text in ElementTree.fromstring(draw(results)).iter("{http://www.w3.org/2000/svg}text")]
+    assert "2.00x" in texts
+    assert "ours" in texts or "chat" in texts
+
+
+def test_a_flame_graph_shows_what_every_stack_does_not_share() -> None:
+    picture = draw_flame(Counter({("main", "run", "a <b>"): 3, ("main", "run", "c"): 1}), "A turn")
+    titles = [title.text for title in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == ["a <b>: 75.0%", "c: 25.0%"]
 
 
 def test_a_profile_counts_the_calls_of_a_turn() -> None:
-    rows = {row.name.partition(" ")[2]: row for row in profile_turns("steersman", 3)}
+    rows = {row.name.partition(" ")[2]: row for row in profile_turns("ours", 3)}
     assert rows["take_turn"].calls >= 1
     assert rows["emit_deltas"].total >= rows["emit_deltas"].own > 0

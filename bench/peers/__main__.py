@@ -1,26 +1,25 @@
-"""Compares Steersman with a hand-written loop and with other libraries: python -m bench.peers [--quick] [--peers ...]
+"""Compares Steersman with a hand-written loop and with other libraries: python -m bench.peers [--floor] [--peers ...]
 
 All take turns, round by round, so that noise meets all alike. Read the ratios: they are medians over the rounds.
-Virtualenvs of the other libraries are made under `.bench/` when first needed.
+Virtualenvs of the other libraries are made under `.bench/` when first needed. With `--floor` only Steersman and the
+hand-written loop are measured, in all protocols and figures, which takes some four minutes.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from importlib.metadata import version
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bench.peers.figures import FIGURES, QUICK, ROOT, Process, Sizes, start_server, validate
+from bench.peers.results import FLOOR, OURS, UNITS, Samples, judge, make_results, save, write_tables, write_verdicts
 
-FLOOR = "floor"
 PROTOCOLS = ("chat", "messages", "responses", "gemini")
 PACKAGES = {
     "pydantic_ai": ["pydantic-ai-slim[openai,anthropic]"],
@@ -30,14 +29,15 @@ PACKAGES = {
 """What other libraries need; the floor and Steersman run in this virtualenv."""
 
 SPOKEN = {"pydantic_ai": ("chat", "messages"), "openai_agents": ("chat",), "tinyagent": ("chat",)}
-Samples = dict[str, dict[str, list[float]]]
+RESULTS = ROOT / ".bench" / "results"
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def find_python(peer: str) -> str:
     """The interpreter of a peer; its virtualenv is made if need be."""
     if peer not in PACKAGES:
         return sys.executable
-    folder = ROOT / ".bench" / f"{peer}-{sys.version_info.major}.{sys.version_info.minor}"
+    folder = ROOT / ".bench" / f"{peer}-{_VERSION}"
     python = str(folder / "bin" / "python")
     if not (folder / ".ready").exists():
         print(f"Setting up {folder} ...", file=sys.stderr)
@@ -47,59 +47,34 @@ def find_python(peer: str) -> str:
     return python
 
 
-def measure(options: argparse.Namespace) -> Samples:
+def find_version(peer: str) -> str:
+    """The version of the package of a peer, asked in its virtualenv."""
+    name = PACKAGES[peer][0].partition("[")[0]
+    code = f"from importlib.metadata import version; print(version({name!r}))"
+    return subprocess.run([find_python(peer), "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def measure(peers: Sequence[str], protocols: Sequence[str], figures: Sequence[str], sizes: Sizes) -> Samples:
     """Measure every figure of every peer and protocol, round by round."""
-    sizes = QUICK if options.quick else Sizes()
     samples: Samples = {}
     with ExitStack() as stack:
         url = stack.enter_context(start_server())
         workers = [
             stack.enter_context(Process(find_python(peer), peer, protocol, url))
-            for protocol in options.protocols
-            for peer in options.peers
+            for protocol in protocols
+            for peer in peers
             if protocol in SPOKEN.get(peer, PROTOCOLS)
         ]
         for worker in workers:
             validate(worker)
-        for name in options.figures:
-            for number in range(options.rounds):
+        for name in figures:
+            for number in range(1 if name == "heap" else sizes.rounds):  # the heap is the same in every round
                 # Another one begins in each round.
                 for worker in workers[number % len(workers) :] + workers[: number % len(workers)]:
                     for figure, value in FIGURES[name](worker, sizes).items():
                         samples.setdefault(worker.key, {}).setdefault(figure, []).append(value)
             print(f"{time.strftime('%H:%M:%S')} {name}", file=sys.stderr)
     return samples
-
-
-def write_report(samples: Samples) -> str:
-    """The medians, and the ratios to the floor of the same protocol, as tables."""
-    lines = [describe_machine()]
-    for protocol in dict.fromkeys(key.partition("/")[2] for key in samples):
-        rows = {key.partition("/")[0]: found for key, found in samples.items() if key.endswith(f"/{protocol}")}
-        figures = list(next(iter(rows.values())))
-        lines += ["", f"| {protocol} | {' | '.join(figures)} |", "|---" * (len(figures) + 1) + "|"]
-        for peer, found in rows.items():
-            lines.append(f"| {peer} | {' | '.join(_write_cell(rows, peer, figure) for figure in found)} |")
-    return "\n".join(lines)
-
-
-def _write_cell(rows: dict[str, dict[str, list[float]]], peer: str, figure: str) -> str:
-    middle = statistics.median(rows[peer][figure])
-    text = f"{middle:,.0f}" if middle >= 100 else f"{middle:.1f}"
-    if peer == FLOOR or FLOOR not in rows:
-        return text
-    pairs = zip(rows[peer][figure], rows[FLOOR][figure], strict=True)
-    return f"{text} (**{statistics.median(mine / floor for mine, floor in pairs):.2f}x**)"
-
-
-def describe_machine() -> str:
-    """The date, the versions and the machine."""
-    names = ", ".join(f"{name} {version(name)}" for name in ("aiohttp", "msgspec"))
-    return (
-        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {names}; {os.cpu_count()} CPUs, "
-        f"{platform.machine()}, {platform.system()} {platform.release()}, load {os.getloadavg()[0]:.1f}. "
-        "Microseconds of CPU, unless a column says otherwise."
-    )
 
 
 def parse_names(known: Any) -> Any:
@@ -114,26 +89,38 @@ def parse_names(known: Any) -> Any:
     return parse
 
 
-def main() -> None:
-    """Measure and print the tables."""
-    peers = (FLOOR, "ours", *PACKAGES)
+def parse_arguments() -> argparse.Namespace:
+    """The options of the command."""
+    peers = (FLOOR, OURS, *PACKAGES)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", type=parse_names(peers), default=list(peers))
     parser.add_argument("--figures", type=parse_names(FIGURES), default=list(FIGURES))
     parser.add_argument("--protocols", type=parse_names(PROTOCOLS), default=list(PROTOCOLS))
-    parser.add_argument("--rounds", type=int, help="5, or 3 if quick")
-    parser.add_argument("--quick", action="store_true", help="shorter jobs, and only Steersman and the floor")
-    parser.add_argument("--json", help="write all samples to this file")
-    options = parser.parse_args()
-    options.rounds = options.rounds or (3 if options.quick else 5)
-    if options.quick and options.peers == list(peers):
-        options.peers = [FLOOR, "ours"]
-    samples = measure(options)
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(samples, file)
-    print(write_report(samples))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--quick", action="store_true", help="shorter jobs, for a first look")
+    parser.add_argument("--floor", action="store_true", help="only Steersman and the hand-written loop")
+    parser.add_argument(
+        "--save", type=Path, metavar="FILE", help="where to keep the results; below .bench/results if left out"
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print the tables and the verdicts, keep the results; 1 if a goal is missed."""
+    options = parse_arguments()
+    peers = [FLOOR, OURS] if options.floor else options.peers
+    sizes = QUICK if options.quick else Sizes()
+    if options.rounds:
+        sizes = replace(sizes, rounds=options.rounds)
+    samples = measure(peers, options.protocols, options.figures, sizes)
+    results = make_results(samples, sizes.rounds, {peer: find_version(peer) for peer in peers if peer in PACKAGES})
+    name = f"{'floor' if peers == [FLOOR, OURS] else 'peers'}-{_VERSION}.json"
+    save(results, options.save or RESULTS / name)
+    verdicts = list(judge(results))
+    print(results.describe(), UNITS, "", write_tables(results), sep="\n")
+    print("", write_verdicts(verdicts), sep="\n")
+    return 0 if all(verdict.is_met for verdict in verdicts) else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
