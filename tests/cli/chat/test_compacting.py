@@ -51,6 +51,10 @@ def test_the_model_summarizes_with_a_focus_and_a_failure_or_esc_changes_nothing(
         terminal.enter("/compact the names of rivers")
         terminal.wait_for("The model summarized 3 messages: about")
         terminal.wait_for("saved.")
+        # What the provider counted was before it.
+        terminal.enter("/context")
+        terminal.wait_for("estimated.")
+        assert "provider counted" not in " ".join(terminal.everything.split())
         terminal.enter("Four")
         terminal.wait_for("After it.")
         terminal.wait_for(READY)

@@ -6,8 +6,11 @@ from collections.abc import Callable
 
 from steersman import Agent
 from steersman.cli.chat.conversation import Conversation, Kind, truncate_lines
+from steersman.policy.verdicts import FilterVerdict, Pass, Reject
 from steersman.testing import ScriptedModel, answer, error
+from steersman.types.content import TextContent
 from steersman.types.events import AgentEvent
+from steersman.types.messages import UserMessage
 from steersman.types.usage import Usage
 
 
@@ -59,6 +62,36 @@ async def test_what_is_typed_as_a_run_fails_is_given_back() -> None:
     assert seen.back == ["More."]
     assert conversation.waiting == []
     assert not conversation.running
+
+
+async def test_a_prompt_that_a_filter_refuses_is_given_back_and_its_notes_wait_for_the_next_one() -> None:
+    """So does what a command said that the user ran during a run, once that run is interrupted."""
+    seen, model = Seen("turn_start"), ScriptedModel("One.", "Two.")
+
+    def refuse(text: str) -> FilterVerdict:
+        return Reject("no") if "secret" in text else Pass()
+
+    conversation = Conversation(Agent(model.model, input_filters=[refuse]), seen)
+    note = UserMessage([TextContent("I ran `ls` myself. Its output:"), TextContent("a.txt")])
+    conversation.add_note(note)
+    conversation.send("Tell a secret.")
+    await conversation.wait_until_idle()
+    assert (seen.back, seen.said) == (["Tell a secret."], [])
+
+    def interrupt() -> None:
+        conversation.add_note(UserMessage("Undone."))
+        conversation.send("More.")
+        conversation.interrupt()
+
+    seen.do = interrupt
+    conversation.send("Tell.")
+    await conversation.wait_until_idle()
+    assert seen.back == ["Tell a secret.", "More."]
+    conversation.send("Go on.")
+    await conversation.wait_until_idle()
+    told = [message.text for message in conversation.agent.messages if message.role == "user"]
+    assert told == ["I ran `ls` myself. Its output:a.txt", "Tell.", "Undone.", "Go on."]
+    assert seen.said == [("user", "Tell."), ("user", "Go on.")]
 
 
 async def test_a_front_that_breaks_ends_the_run_and_not_the_chat() -> None:

@@ -38,15 +38,16 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.wait_for(READY)
         terminal.enter("/copy")
         terminal.wait_for("Copied the last answer (12 lines), if your terminal allows it (OSC 52).")
-        for (columns, rows), name in zip(SIZES, ("out.jsonl", "out.html", "out.md"), strict=True):
+        for columns, rows in SIZES:
             terminal.resize(columns, rows)
             terminal.enter("/copy 2")
             terminal.wait_for(lambda at: len(find_copies(at)) == 2 + SIZES.index((at.screen.columns, at.screen.lines)))
             terminal.wait_for("Copied code block 2 (2 lines)")
             terminal.enter("/copy 3")
             terminal.wait_for("The last answer has 2 code blocks")
-            terminal.enter(f"/export {name}")
-            terminal.wait_for(f"The conversation is in {name}")
+            for ending in ("jsonl", "html", "md"):
+                terminal.enter(f"/export out{columns}.{ending}")
+                terminal.wait_for(f"The conversation is in out{columns}.{ending}")
         terminal.resize(80, 24)
         terminal.enter("/export out.txt")
         terminal.wait_for("The ending says the format: .md, .jsonl or .html")
@@ -70,14 +71,17 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.wait_for("Cannot write 'nowhere/x.md': No such file or directory.")
         copies = find_copies(terminal)
     assert copies == [ANSWER.replace("\x1b", "").strip("\n"), *["two\nthree"] * 3]
-    page, text = (place.project / "out.html").read_text(), (place.project / "out.md").read_text()
-    assert "Tell &lt;me&gt;." in page
-    assert "\x1b" not in page
-    assert "echo ␛[2Jone" in page
-    assert text == (place.project / "there.md").read_text()
-    assert "## user\n\nTell <me>." in text
-    assert '"Tell <me>."' in (place.project / "out.jsonl").read_text()
-    assert [path.stat().st_mode & 0o777 for path in place.project.glob("out.*")] == [0o600] * 3
+    for columns, _ in SIZES:
+        page, text, records = (
+            (place.project / f"out{columns}.{ending}").read_text() for ending in ("html", "md", "jsonl")
+        )
+        assert "Tell &lt;me&gt;." in page
+        assert "\x1b" not in page
+        assert "echo ␛[2Jone" in page
+        assert text == (place.project / "there.md").read_text()
+        assert "## user\n\nTell <me>." in text
+        assert '"Tell <me>."' in records
+    assert [path.stat().st_mode & 0o777 for path in place.project.glob("out*")] == [0o600] * 9
     assert [path.name for path in place.project.iterdir() if path.name.startswith(".")] == []
 
 

@@ -26,6 +26,10 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def unwrap(terminal: Terminal) -> str:
+    return " ".join(terminal.everything.split())
+
+
 def _wait_for_question(terminal: Terminal, count: int) -> None:
     """Wait until so many questions have taken an answer, or take one."""
     terminal.wait_for(lambda at: sum(line.startswith("?") for line in at.everything.split("\n")) >= count)
@@ -117,13 +121,16 @@ def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAICh
     _write(place.project / ".claude/commands/fix.md", "Fix it.")
     _write(place.project / ".steersman/config.toml", '[[hooks]]\nat = "prompt"\ncommand = "touch ran"\n')
     server.say("Hello.")
-    with chatting(place, server, ready="command = ") as terminal:
+    with chatting(place, server, columns=40, rows=15, ready="command = ") as terminal:
         for count in (1, 2, 3):
             _wait_for_question(terminal, count)
             terminal.type("n")
             terminal.wait_for(lambda at: at.cursor_line == "? n")
             terminal.press("enter")
         terminal.wait_for(READY)
+        # What is told about a file stands above the question about the next one.
+        assert terminal.everything.count("y yes · n no\n? n\n") == 3
+        assert unwrap(terminal).count("is not trusted, so it is ignored. You are asked again at the next start.") == 3
         terminal.enter("/fix")
         terminal.wait_for("No command /fix")
         terminal.enter("Hello?")
@@ -131,6 +138,25 @@ def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAICh
     assert not (place.project / "ran").exists()
     kinds = {tool["function"]["name"]: tool for tool in server.requests[0]["tools"]}["task"]["function"]["parameters"]
     assert kinds["properties"]["kind"]["enum"] == ["general", "explore"]
+
+
+def test_a_hook_on_prompts_says_no_once_and_gives_the_prompt_back(place: Place, server: OpenAIChatServer) -> None:
+    """One that fails says no as well."""
+    said = 'sed \'s/.*"prompt":"/Not /; s/".*//\' >said; cat said >&2; grep -q word said && exit 2; exit 7\n'
+    _write(place.home / "check", said)
+    _write(place.home / "config/steersman/config.toml", '[[hooks]]\nat = "prompt"\ncommand = ". ~/check"\n')
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        for number, (columns, rows) in enumerate(((120, 40), (80, 24), (40, 15)), 1):
+            terminal.resize(columns, rows)
+            for typed, why in ((f"word{number}", ""), (f"break{number}", "it ended with exit code 7: ")):
+                terminal.enter(typed)
+                terminal.wait_for(lambda at, typed=typed: f"Not {typed}" in unwrap(at))
+                terminal.wait_for(lambda at, typed=typed: at.cursor_line == f"{MARK}{typed}")
+                assert unwrap(terminal).count(f"the hook '. ~/check' said no: {why}Not {typed}") == 1
+                assert unwrap(terminal).count(f"Not {typed}") == 1
+                terminal.press("ctrl+c")
+                terminal.wait_for(lambda at: at.cursor_line == MARK.strip())
+    assert server.requests == []
 
 
 def test_a_user_who_looks_elsewhere_is_called(place: Place, server: OpenAIChatServer) -> None:

@@ -31,7 +31,7 @@ def ready(terminal: Terminal, mode: str) -> None:
 
     def rests(at: Terminal) -> bool:
         status = [*at.lines, ""][int(at.screen.cursor.y) + 1] if at.cursor_line.startswith("\u276f") else ""
-        return status.startswith(f"{mode} · openai") and "Esc" not in status
+        return status.startswith((f"{mode} · openai", f"{mode} · gpt-x")) and "Esc" not in status
 
     terminal.wait_for(rests)
 

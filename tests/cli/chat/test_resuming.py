@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real_time
 
 def rests(at: Terminal) -> bool:
     status = at.lines[int(at.screen.cursor.y) + 1] if at.cursor_line.startswith("\u276f") else ""
-    return status.startswith("ask · openai") and "Esc" not in status
+    return status.startswith(("ask · openai", "ask · gpt-")) and "Esc" not in status
 
 
 def unwrapped(terminal: Terminal) -> str:

@@ -61,9 +61,10 @@ def test_the_list_is_on_the_screen_and_again_after_continuing(place: Place, serv
         terminal.ended()
         assert strange(bytes(terminal.raw)) == []
     with chatting(place, server, "-c") as terminal:
+        assert "% full" in terminal.shown
         terminal.wait_for(f"{count}\n  ✓ look\n  ▸ change\n  ○ form0:")
         terminal.enter("/clear")
-        terminal.wait_for(lambda at: "▸ change" not in at.shown)
+        terminal.wait_for(lambda at: "▸ change" not in at.shown and "% full" not in at.shown)
         terminal.enter("/tree")
         terminal.wait_for("○")
         assert strange(bytes(terminal.raw)) == []

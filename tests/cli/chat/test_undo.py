@@ -93,6 +93,7 @@ def test_what_prompts_changed_is_undone_and_redone(
         assert not (project / "new").exists()
         confirm(terminal, "/redo", "Redo c1?")
         terminal.wait_for("Redone: 2 files.")
+        terminal.wait_for("/redo again makes c2 too.")
         assert read_files(project) == after_first | {"mine.txt": "the user wrote this\n"}
         terminal.press("ctrl+d")
         terminal.ended()
@@ -150,6 +151,9 @@ def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAICha
         terminal.enter(f"/branch {points['Again.']}")
         terminal.wait_for(f"You are at {points['Again.']}.")
         assert len(server.requests) == 5
+        # The number of a message is answered with the id of its entry.
+        terminal.enter("/branch 7")
+        terminal.wait_for(lambda at: at.everything.count(f"You are at {points['Again.']}.") == 2)
         entry = points["Write it."]
         terminal.resize(40, 15)
         confirm(terminal, f"/branch {entry}", "only the conversation", "n")

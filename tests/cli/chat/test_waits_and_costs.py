@@ -55,7 +55,7 @@ def test_the_cost_is_one_number_wherever_it_is_told(place: Place) -> None:
         told = [
             ("One.", "0.0075", "1.0k in 500 out"),
             ("Two.", "0.015", "2.0k in 1.0k out"),
-            ("Three.", "0.022", "openai-chat:gpt-4o"),
+            ("Three.", "0.022", "ask · gpt-4o"),
         ]
         with chatting(place, server, *PRICED, columns=120, rows=40) as terminal:
             for number, (said, total, footer) in enumerate(told, 1):
@@ -67,8 +67,7 @@ def test_the_cost_is_one_number_wherever_it_is_told(place: Place) -> None:
                 sums = f"This chat: {number},000 tokens in, {500 * number:,} out; ${total}."
                 terminal.wait_for(lambda at, sums=sums: sums in unwrap(at))
                 # The gauge is that of the last request in 128,000 tokens, assumed for a server that names no window.
-                gauge = " · 1% full" if SIZES[number - 1][0] >= 80 else ""
-                terminal.wait_for(f" · {footer} · ${total}{gauge}")
+                terminal.wait_for(f"{footer} · ${total} · 1% full · /help")
             terminal.press("ctrl+d")
             terminal.ended()
         done = run_command([*PRICED, "-c", "-p", "Go on.", "--output-format", "json"], place=place, server=server).json

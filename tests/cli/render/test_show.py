@@ -39,6 +39,7 @@ from steersman.types.events import (
     CompactionEnded,
     CompactionStarted,
     CustomEvent,
+    InputRejected,
     ModelFallback,
     RetryScheduled,
 )
@@ -180,6 +181,8 @@ def test_what_is_said_in_the_middle_of_an_answer_is_shown_between_its_blocks() -
 
 READ: dict[str, Any] = {"first_line": 5, "last_line": 9, "total_lines": 1000}
 CALLS: dict[str, AgentEvent] = {
+    "✓ todo  look · 0 of 1 done.": tool_end("todo", {"items": [{"text": "look"}]}, "0 of 1 done."),
+    "✓ todo · 1 of 1 done.": tool_end("todo", {"items": [{"text": "look", "status": "done"}]}, "1 of 1 done."),
     "✓ list  . · 2 entries": tool_end("list", {"path": "."}, "a\nb", entries=2),
     "✓ search  x in src · 1 match in 1 file": tool_end("search", {"pattern": "x", "path": "src"}, matches=1, files=1),
     "✓ search  x · 0 matches": tool_end("search", {"pattern": "x"}, matches=0, files=9),
@@ -241,6 +244,22 @@ def test_two_texts_are_compared() -> None:
 )
 def test_how_it_ended_is_said_where_it_matters(reason: EndReason, detail: str, shown: str) -> None:
     assert heard(a_show(), [end(reason, detail)]).take_finished(60) == shown
+
+
+def test_a_prompt_that_is_refused_is_told_once() -> None:
+    refused, queued = (InputRejected("loop", 1, 0.0, "not this", source) for source in ("prompt", "steering"))
+    show = heard(a_show(), [start(), refused, end("rejected", "not this")])
+    assert show.take_finished(60) == "⊘ Refused: not this\n\n0.0 s · gpt-x\n"
+    assert heard(a_show(), [start(), queued]).take_finished(60) == "⊘ Input rejected: not this\n"
+
+
+def test_a_hook_is_not_waited_for_as_for_a_model() -> None:
+    show, seen = a_show(clock=Clock()), list[str]()
+    for event in (start(), turn(0), *answered(ToolCallStart(0, "c1", "bash")), turn(1)):
+        heard(show, [event])
+        seen.append(show.render_live(40, 2).split("\n")[-1])
+    assert [line[2:] for line in dict.fromkeys(seen)] == ["working · 0 s", "waiting for the model · 0 s"]
+    assert (seen[0], seen[-2]) == ("⠋ working · 0 s",) * 2
 
 
 def test_a_run_that_is_interrupted_leaves_what_it_had_said() -> None:

@@ -225,7 +225,7 @@ async def test_a_question_comes_after_what_was_drawn_before_it() -> None:
         os.close(slave)
         os.close(master)
     drawn, taken_away, asked = shown.partition(b"\r\x1b[J\x1b[?25hMay it?")
-    assert (b"waiting for the model" in drawn, bool(taken_away), asked) == (True, True, b"")
+    assert (b"working" in drawn, bool(taken_away), asked) == (True, True, b"")
 
 
 async def test_nothing_is_drawn_while_the_user_is_asked() -> None:
@@ -236,7 +236,7 @@ async def test_nothing_is_drawn_while_the_user_is_asked() -> None:
         async with view:
             show.show_event(start())
             shown = await call_in_thread(lambda: os.read(master, 1 << 16))
-            assert b"waiting for the model" in shown
+            assert b"working" in shown
             with view.pause():
                 # The live part is gone, and stays away however much happens.
                 assert (await call_in_thread(lambda: os.read(master, 1 << 16))).endswith(b"\r\x1b[J\x1b[?25h")

@@ -56,13 +56,14 @@ async def test_settings_of_a_project_count_after_a_yes_and_only_with_that_conten
         f"{file} is not trusted, so it is ignored. To see and trust it, run `steersman` without -p in this "
         "folder, on a terminal."
     )
-    assert told == [notice, notice]
+    refused = f"{file} is not trusted, so it is ignored. You are asked again at the next start."
+    assert told == [notice, refused]
 
     assert await load_project_settings(place.project, ask=agreeing, notify=told.append) == Settings(max_turns=3)
-    assert told == [notice, notice]
+    assert told == [notice, refused]
     assert agreeing.asked == [(f"Trust {file}?", "max_turns = 3  # \\u{202e}fdp.exe\n")]
     assert await load_project_settings(place.project, ask=None, notify=told.append) == Settings(max_turns=3)
-    assert told == [notice, notice]
+    assert told == [notice, refused]
 
     file.write_text("max_turns = 4")
     assert await load_project_settings(place.project, ask=None, notify=told.append) == Settings()

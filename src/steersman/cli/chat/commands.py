@@ -24,7 +24,7 @@ from steersman.cli.chat.undo_command import list_checkpoints, offer_files, redo,
 from steersman.cli.chat.window_use import render_window_use
 from steersman.cli.exits import describe_error, suggest_nearest
 from steersman.cli.sessions.artifacts import render_artifacts
-from steersman.cli.sessions.entry_names import find_entry
+from steersman.cli.sessions.entry_names import find_entry, list_entry_ids, shorten_ids
 from steersman.cli.terminal.columns import make_canvas
 from steersman.cli.terminal.numbers import count_input_tokens, format_money
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -255,7 +255,9 @@ async def _branch(chat: Chat, rest: str) -> None:
         chat.conversation.begin(lambda: agent.branch(at))
     else:
         session.branch(at)
-        chat.say("notice", f"You are at {sanitize_line(name)}. The next prompt continues from there.")
+        chat.conversation.recount()
+        short = shorten_ids(list_entry_ids(session)).get(at, at)
+        chat.say("notice", f"You are at {sanitize_line(short)}. The next prompt continues from there.")
 
 
 def _require_session(agent: Agent) -> Session:
@@ -283,6 +285,7 @@ def _clear(chat: Chat, _: str) -> None:
     if agent.session is not None:
         # Saved too, so that a later `-c` does not send the cleared part again.
         agent.session.move_to(agent.context.log)
+    chat.conversation.recount()
     chat.say("notice", "The model no longer sees the conversation so far. /tree leads back to it.")
 
 
@@ -304,7 +307,10 @@ def describe_usage_so_far(usage: Usage) -> str:
 
 
 def _show_context(chat: Chat, _: str) -> None:
-    chat.say("notice", "\n".join(render_window_use(chat.conversation.agent, chat.conversation.filled)))
+    conversation = chat.conversation
+    chat.say(
+        "notice", "\n".join(render_window_use(conversation.agent, conversation.counted, make_canvas().width or 80))
+    )
 
 
 def _list_artifacts(chat: Chat, _: str) -> None:

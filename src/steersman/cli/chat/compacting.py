@@ -34,6 +34,7 @@ def compact(chat: Chat, focus: str) -> None:
     if agent.config.model.provider == "local":
         # A small model would lose more than it keeps, and has no room for the conversation twice.
         shorter = agent.compact()
+        chat.conversation.recount()
         chat.say("notice", "The conversation was compacted." if shorter else "There is nothing to compact yet.")
         return
     chat.conversation.begin_task(lambda: _compact(chat, focus))
@@ -44,6 +45,7 @@ async def _compact(chat: Chat, focus: str) -> bool:
     conversation = chat.conversation
     done = await summarize(conversation, focus)
     if done.problem is None:
+        conversation.recount()
         count = format_count(done.messages, "message")
         saved = f"{done.before:,} to {done.after:,} tokens, {done.before - done.after:,} saved"
         chat.say("notice", f"The model summarized {count}: about {saved}.")

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from steersman.agent.agent import Agent
 from steersman.cli.chat.drafts import Attachment, build_message, get_typed_text
+from steersman.cli.chat.window_use import estimate_window_use
 from steersman.cli.exits import describe_error
 from steersman.cli.terminal.numbers import count_input_tokens
 from steersman.events.stream import EventStream
@@ -67,7 +68,9 @@ class Conversation:
         self._run: asyncio.Task[None] | None = None
         self._turn = 0
         self._notes: list[UserMessage] = []
+        self._note_heads: set[str] = set()
         self.filled: int | None = None
+        self.counted: int | None = None
 
     @property
     def running(self) -> bool:
@@ -108,7 +111,11 @@ class Conversation:
         self._send(self.agent.follow_up, text, attached)
 
     def add_note(self, message: UserMessage) -> None:
-        """Lets the model read a message: the current run now, or else with the next prompt."""
+        """Lets the model read a message: the current run now, or else with the next prompt.
+
+        It is not shown, because the user has just seen what it is about.
+        """
+        self._note_heads.add(get_typed_text(message))
         if self.running:
             self._queue(self.agent.steer, message)
         else:
@@ -118,19 +125,24 @@ class Conversation:
         """Aborts the current run, if any."""
         self.agent.abort()
 
-    def begin(self, start: Callable[[], EventStream]) -> None:
-        """Starts a run and shows it; shows an error if it cannot start."""
+    def begin(self, start: Callable[[], EventStream], sent: Sequence[str | UserMessage] = ()) -> None:
+        """Starts a run and shows it; shows an error if it cannot start. `sent` is what it is started with."""
         try:
             stream = start()
         except Exception as error:  # noqa: BLE001  # such as an empty prompt or a closed session: shown, and the chat goes on
             self._view.say("error", describe_error(error))
             return
-        self._run = asyncio.create_task(self._follow(stream))
+        self._run = asyncio.create_task(self._follow(stream, sent))
         # A run without a prompt, as of `/continue`, gets them too.
         notes, self._notes = self._notes, []
         for note in notes:
             self._queue(self.agent.steer, note)
         self._view.refresh()
+
+    def recount(self) -> None:
+        """Estimates what the next request has after another change than a run, until the provider counts again."""
+        self.counted = None
+        self.filled = estimate_window_use(self.agent) if self.agent.messages else None
 
     def begin_task(self, work: Callable[[], Awaitable[bool]]) -> None:
         """Begins other work than a run: what is typed meanwhile is sent after it, if it returns `True`."""
@@ -156,17 +168,17 @@ class Conversation:
             self._queue(add, message)
             return
         notes, self._notes = self._notes, []
-        self.begin(lambda: self.agent.prompt([*notes, message] if notes else message))
+        self.begin(lambda: self.agent.prompt([*notes, message] if notes else message), [*notes, message])
 
     def _queue(self, add: Callable[[Any], object], message: str | UserMessage) -> None:
         try:
             add(message)
         except Exception as error:  # noqa: BLE001  # the session may be closed by now: the text goes back to the input
             self._view.say("error", describe_error(error))
-            self._view.put_back(message if isinstance(message, str) else get_typed_text(message))
+            self._hand_back([message])
         self._view.refresh()
 
-    async def _follow(self, stream: EventStream) -> None:
+    async def _follow(self, stream: EventStream, sent: Sequence[str | UserMessage]) -> None:
         result: RunResult | None = None
         failure: Exception | None = None
         try:
@@ -174,8 +186,9 @@ class Conversation:
                 if type(event) is AgentEnd:
                     # Before the run is shown as over: the session may be written for a while yet.
                     self.usage += event.usage
-                self._view.show_event(event)
-                self._show_prompt(event)
+                if not self._is_note(event):
+                    self._view.show_event(event)
+                    self._show_prompt(event)
             result = await stream
         except Exception as error:  # noqa: BLE001  # a bug, in a setting or in the view, ends this run and not the chat
             self.agent.abort()
@@ -186,7 +199,10 @@ class Conversation:
             self._view.say("error", describe_error(failure))
         if result is not None:
             self.last = result
-            self.filled = _count_context(result) or self.filled
+            self.counted = _count_context(result) or self.counted
+            self.filled = self.counted or self.filled
+            if result.end_reason == "rejected":
+                self._hand_back(sent)
         self._return_undelivered(result)
         self._view.refresh()
 
@@ -200,6 +216,10 @@ class Conversation:
         if self.waiting:
             self.begin(self.agent.continue_) if good else self.return_queued_texts()
         self._view.refresh()
+
+    def _is_note(self, event: AgentEvent) -> bool:
+        found = event.message if type(event) is MessageStart else None
+        return isinstance(found, UserMessage) and get_typed_text(found) in self._note_heads
 
     def _show_prompt(self, event: AgentEvent) -> None:
         """Shows the prompt when a run starts; the view itself shows messages that arrive later."""
@@ -221,7 +241,17 @@ class Conversation:
 
     def return_queued_texts(self) -> None:
         """Returns all queued texts to the input."""
-        words = extract_texts(self.agent.clear_queue())
+        self._hand_back(self.agent.clear_queue())
+
+    def _hand_back(self, messages: Iterable[str | AgentMessage]) -> None:
+        """Returns texts that the model has not read to the input; notes wait for the next prompt."""
+        words: list[str] = []
+        for message in messages:
+            text = message if isinstance(message, str) else get_typed_text(message)
+            if isinstance(message, UserMessage) and text in self._note_heads:
+                self._notes.append(message)
+            elif text:
+                words.append(text)
         if words:
             self._view.put_back("\n".join(words))
 
@@ -253,11 +283,6 @@ def truncate_lines(text: str) -> str:
         return text
     kept = lines[: _LONG - 1]
     return "\n".join([*kept, f"... and {len(lines) - len(kept)} more lines"])
-
-
-def extract_texts(messages: Iterable[AgentMessage]) -> list[str]:
-    """Returns the texts of messages, without empty ones."""
-    return [text for message in messages if (text := get_typed_text(message))]
 
 
 def _count_context(result: RunResult) -> int | None:

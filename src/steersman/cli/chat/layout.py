@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 _MAX_WAITING = 4
-_DROPPED = ("tokens", "help", "window", "cost")
-"""What the status line leaves out first where it is narrow."""
+_LEFT_OUT = ("tokens", "provider", "help", "queued", "window", "cost")
+"""What the status line leaves out first where it is narrow; `provider` is the first part of a model's name."""
 
 
 MARK = "\u276f "
@@ -88,12 +88,12 @@ def render_state(conversation: Conversation, hint: str, width: int, *, vim: str 
 def _fit_parts(parts: Mapping[str, str], width: int) -> str:
     """Joins what fits into a line: the least needed parts go first, and what is left is truncated."""
     kept = {name: text for name, text in parts.items() if text}
-    for name in _DROPPED:
+    for name in _LEFT_OUT:
         if measure_cells(" · ".join(kept.values())) <= width:
             break
         kept.pop(name, None)
-    if "esc" in kept and measure_cells(" · ".join(kept.values())) > width:
-        kept["model"] = kept["model"].partition(":")[2] or kept["model"]
+        if name == "provider":
+            kept["model"] = kept["model"].partition(":")[2] or kept["model"]
     return truncate(" · ".join(kept.values()), width)
 
 

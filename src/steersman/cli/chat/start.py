@@ -80,6 +80,12 @@ async def run_chat(options: Options) -> int:
 
 async def _start_and_run(options: Options, stopping: StopRequest, stderr: StderrMessages) -> int:
     callbacks, afterwards = _AgentCallbacks(stderr), StderrMessages(verbose=options.verbose)
+
+    async def ask_trust(question: str, content: str) -> bool:
+        # What was told about the file before must not stand between the question and its answer.
+        await stderr.flush()
+        return await ask_trust_on_terminal(question, content)
+
     async with AsyncExitStack() as stack:
         stack.push_async_callback(afterwards.close)
         started = await stack.enter_async_context(
@@ -88,18 +94,15 @@ async def _start_and_run(options: Options, stopping: StopRequest, stderr: Stderr
                 approve=callbacks.approve,
                 notify=callbacks.notify,
                 progress=stderr.show_progress,
-                trust=ask_trust_on_terminal,
+                trust=ask_trust,
                 # Shown before a download, which may take minutes.
                 chosen=lambda choice: stderr.write_lines(sanitize_line(choice.why)),
             )
         )
         use_theme(find_theme(started.settings))
-        # What was told is written first: the next question must be the last on the screen.
-        await stderr.close()
         reserved, notices = (*COMMANDS, *ALIASES), list[str]()
-        custom = await load_custom_commands(
-            started.workspace, reserved, ask=ask_trust_on_terminal, notify=notices.append
-        )
+        custom = await load_custom_commands(started.workspace, reserved, ask=ask_trust, notify=notices.append)
+        await stderr.close()
         view = callbacks.view = _make_view(started, options, custom)
         for notice in notices:
             view.say("notice", notice)
@@ -172,6 +175,7 @@ def _greet(view: _View, started: StartedAgent) -> None:
         # Only what was said to this question: an earlier answer would look like one to it.
         said = next((at.text for at in reversed(messages[asked:]) if at.role == "assistant" and at.text), "")
         view.show_last_exchange(messages[asked].text if messages[asked].role == "user" else "", said)
+        view.conversation.recount()
         end = None if started.agent.session is None else find_last_end(started.agent.session)
         if end in _UNFINISHED:
             view.say("notice", f"{_UNFINISHED[end]} /continue goes on with it.")

@@ -56,7 +56,7 @@ async def redo(chat: Chat, _: str) -> None:
         chat.say("notice", "There is nothing to redo.")
         return
     chosen = found[last + 1]
-    await _move(chat, history, {chosen.id: True}, "Redo", _describe_chosen([chosen]))
+    await _move(chat, history, {chosen.id: True}, "Redo", _describe_chosen([chosen]), further=found[last + 2 :])
 
 
 async def list_checkpoints(chat: Chat, _: str) -> None:
@@ -105,7 +105,14 @@ def make_note(text: str) -> UserMessage:
     return UserMessage(text, synthetic=True)
 
 
-async def _move(chat: Chat, history: FileHistory, targets: Mapping[int, bool], verb: str, what: str) -> None:
+async def _move(
+    chat: Chat,
+    history: FileHistory,
+    targets: Mapping[int, bool],
+    verb: str,
+    what: str,
+    further: Sequence[Checkpoint] = (),
+) -> None:
     points = await call_in_thread(history.require)
     plan = await call_in_thread(points.plan, targets)
     content = await call_in_thread(_describe_plan, points, plan, await call_in_thread(points.list))
@@ -116,6 +123,8 @@ async def _move(chat: Chat, history: FileHistory, targets: Mapping[int, bool], v
         raise UserError(f"/{verb.lower()} needs the run to end first; Ctrl-C interrupts it.")
     restored = await call_in_thread(points.apply, plan)
     chat.say("notice", _describe_result(restored, "Undone" if verb == "Undo" else "Redone"))
+    if further:
+        chat.say("notice", f"/redo again makes {_describe_chosen(further)} too.")
     if restored.done:
         text = _write_note(restored, verb)
         chat.conversation.add_note(make_note(text))

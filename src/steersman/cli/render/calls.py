@@ -128,7 +128,7 @@ def describe_argument(args: Mapping[str, Any], workspace: Path) -> str:
     for name in _MAIN_ARGUMENTS:
         if isinstance(value := args.get(name), str) and value:
             return sanitize_line(_make_relative(value, workspace) if name in _PATH_ARGUMENTS else value.strip())
-    if now := _find_current_item(args.get("items")):
+    if (now := _find_current_item(args.get("items"))) is not None:
         return sanitize_line(now)
     texts = [value for value in args.values() if isinstance(value, str) and value]
     if len(texts) == 1 and len(args) == 1:
@@ -136,14 +136,14 @@ def describe_argument(args: Mapping[str, Any], workspace: Path) -> str:
     return sanitize_line(_encode_json(args)) if args else ""
 
 
-def _find_current_item(items: object) -> str:
-    """Finds the item of a list of what is to do that is being done, or is next; empty if it is no such list."""
+def _find_current_item(items: object) -> str | None:
+    """Finds the item of a todo list that is being done, or is next; empty if all is done, `None` for no such list."""
     given = cast("list[object]", items) if isinstance(items, list | tuple) else []
     listed = [cast("Mapping[str, object]", item) for item in given if isinstance(item, Mapping)]
     left = [item for item in listed if item.get("status") != "done"]
     now = next((item for item in left if item.get("status") == "in_progress"), left[0] if left else None)
-    text = None if now is None else now.get("text")
-    return text if isinstance(text, str) else ""
+    text = "" if now is None else now.get("text")
+    return text if listed and isinstance(text, str) else None
 
 
 def describe_outcome(result: ToolResultMessage) -> str:

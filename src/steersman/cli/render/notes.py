@@ -111,7 +111,9 @@ def _describe_prun(event: PrunApplied, _verbose: bool) -> Note:
     return Note(f"The model removed {format_count(len(event.entry_ids), 'step')} of its own work from its context")
 
 
-def _describe_rejected(event: InputRejected, _verbose: bool) -> Note:
+def _describe_rejected(event: InputRejected, _verbose: bool) -> Note | None:
+    if event.source == "prompt":  # its run ends with the same reason
+        return None
     return Note(f"Input rejected: {event.reason}", YELLOW, _STOP)
 
 

@@ -209,6 +209,7 @@ class RunDisplay:
         self._usage = Usage()
         self._model = ""
         self._began: float | None = None
+        self._asks_model = False
         self._turn = 0
         self._dirty = False
         self._frame = -1
@@ -291,7 +292,9 @@ class RunDisplay:
         return int(self._clock() * _FRAMES_PER_SECOND) % len(SPINNER)
 
     def _render_status(self, width: int) -> str:
-        doing = self._describe_waiting() or ("working" if self._work.running else self._answer.activity)
+        # Before the first turn and between two of them there may be hooks, which are no work of the model.
+        models = self._asks_model and not self._work.running
+        doing = self._describe_waiting() or (self._answer.activity if models else "working")
         seconds = 0.0 if self._began is None else self._clock() - self._began
         text = crop(
             SEPARATOR.join([sanitize_line(doing), format_elapsed(seconds), *describe_usage(self._usage)]), width - 2
@@ -310,15 +313,18 @@ class RunDisplay:
 
     def _on_agent_start(self, event: AgentStart) -> None:
         self._began = self._clock()
+        self._asks_model = False
         self._usage = Usage()
         self._model = event.config_snapshot.model if event.config_snapshot else ""
         self._turn = 0
 
     def _on_turn_start(self, event: TurnStart) -> None:
         self._turn = event.turn_index
+        self._asks_model = True
 
     def _on_message_start(self, event: MessageStart) -> None:
         if isinstance(event.message, AssistantMessage):
+            self._asks_model = True
             self._answer.begin()
         elif isinstance(event.message, UserMessage) and self._turn > 0 and event.message.text.strip():
             # The prompt itself is shown by the caller; these messages arrived during the run.
@@ -337,6 +343,7 @@ class RunDisplay:
         if not isinstance(message, AssistantMessage):
             return
         self._answer.end(message.text)
+        self._asks_model = False
         self._stop_waiting()
         self._usage = self._usage + message.usage
         self._model = message.model or self._model

@@ -79,7 +79,8 @@ class TerminalQuestions:
     `settle` waits until earlier output is written. `pause` stops drawing while the question is open.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stderr: StderrMessages) -> None:
+        self._stderr = stderr
         self.settle: Callable[[], Awaitable[None]] | None = None
         self.pause: Callable[[], AbstractContextManager[None]] = nullcontext
         self._started: StartedAgent | None = None
@@ -103,6 +104,8 @@ class TerminalQuestions:
 
     async def trust(self, question: str, content: str) -> bool:
         """Asks whether to trust a file of the project."""
+        # What was told about the file before must not stand between the question and its answer.
+        await self._stderr.flush()
         return await ask_trust_on_terminal(question, content)
 
 
@@ -182,7 +185,7 @@ class _Invocation:
 
     async def _start_and_run(self) -> int:
         options, stderr = self._options, self._stderr
-        asking = TerminalQuestions() if _can_ask(options) else None
+        asking = TerminalQuestions(self._stderr) if _can_ask(options) else None
         approve: ApproveFn | None = None if asking is None else asking.ask
         async with AsyncExitStack() as stack:
             started = await stack.enter_async_context(

@@ -26,6 +26,7 @@ Notify: TypeAlias = Callable[[str], None]
 
 MCP_FILE = ".mcp.json"
 _HOW = "To see and trust it, run `steersman` without -p in this folder, on a terminal."
+_AGAIN = "You are asked again at the next start."
 
 
 async def load_project_settings(workspace: Path, *, ask: AskTrust | None, notify: Notify) -> Settings:
@@ -52,7 +53,7 @@ async def trust_content(
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return False
     if not await _ask_user(path, _decode_exactly(content), ask):
-        notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_HOW}")
+        notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_tell_how(ask)}")
         return False
     if check is not None:
         check()
@@ -79,7 +80,7 @@ async def load_project_servers(
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return None
     if not await _ask_user(path, "\n".join(escape_invisible(start) for start in found.starts), ask):
-        notify(f"{_quote_path(path)} is not trusted, so its MCP servers are not started. {_HOW}")
+        notify(f"{_quote_path(path)} is not trusted, so its MCP servers are not started. {_tell_how(ask)}")
         return None
     try:
         Trust().add(path, found.sha256)
@@ -129,6 +130,11 @@ def _load_servers(
 async def _ask_user(path: Path, content: str, ask: AskTrust | None) -> bool:
     """Shows the content and asks the user to trust it; `False` if there is no terminal to ask on."""
     return ask is not None and await ask(f"Trust {_quote_path(path)}?", content)
+
+
+def _tell_how(ask: AskTrust | None) -> str:
+    """Says how to trust a file later; a user who has just seen it and said no knows what it is about."""
+    return _HOW if ask is None else _AGAIN
 
 
 def _decode_exactly(content: bytes) -> str:

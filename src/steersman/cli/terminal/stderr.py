@@ -69,14 +69,18 @@ class StderrMessages:
         self._drawn, self._drawn_at = what, now
         self._write(f"{_ERASE}{what} {format_progress(news.done, news.total)}".rstrip())
 
+    async def flush(self) -> None:
+        """Waits until all messages are written, as before a question, which is not written here."""
+        if self._writer is not None:
+            self._write(self._erase_progress())
+            await asyncio.shield(self._writer.drain())
+
     async def close(self) -> None:
         """Writes the last messages; waits about a second for a slow reader."""
         if self._writer is None:
             return
-        if self.terminal:
-            self._write(self._erase_progress())
         self._writer.drop_if_stalled(_CLOSE_SECONDS)
-        await asyncio.shield(self._writer.drain())
+        await self.flush()
         self._writer.close()
 
     def _erase_progress(self) -> str:
