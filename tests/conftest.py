@@ -27,7 +27,7 @@ REQUIRED = [name for name in os.environ.get("STEERSMAN_REQUIRE", "").lower().spl
 
 # No deadline: examples run on virtual time, and real time on a busy machine says nothing.
 # `make test` tries the same few examples every time, so a change is judged by itself; `make fuzz` tries many new ones.
-hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True, derandomize=True, max_examples=30)
+hypothesis.settings.register_profile("ordinary", deadline=None, print_blob=True, derandomize=True, max_examples=20)
 EXAMPLES = int(os.environ.get("STEERSMAN_EXAMPLES", "500"))
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("soak" if SOAK else "ordinary")

@@ -136,6 +136,13 @@ async def echo(text: str) -> str:
 
 
 @tool
+async def nap() -> str:
+    """Take a second: what comes at the same time as the answer before it is there when the next one is asked for."""
+    await asyncio.sleep(1)
+    return "awake"
+
+
+@tool
 async def fail(text: str = "no luck") -> str:
     """Raise."""
     raise ValueError(text)

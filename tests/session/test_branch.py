@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.session.kit import check_sendable, cut, done, records, reopened, said, types
 
@@ -327,7 +327,6 @@ class Grown:
                 await self.agent.rerun(at=at)
 
 
-@settings(max_examples=60)
 @given(STEPS)
 async def test_every_entry_of_any_tree_is_a_place_to_go_on_from(steps: list[Step]) -> None:
     """failures.md H11, I1, I3: branch and rerun at any entry give a transcript that servers take, reopened or not."""
@@ -363,7 +362,6 @@ def _rewound(session: Session, at: str) -> list[Any]:
         return []
 
 
-@settings(max_examples=40)
 @given(STEPS, st.floats(0, 1))
 async def test_every_entry_of_a_killed_tree_is_a_place_to_go_on_from(steps: list[Step], part: float) -> None:
     """failures.md H11, A3, I3, I8: the same when the program was killed after any record."""

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.rows import each_row
 from tests.session.kit import cut, done, planted, records, reopened
@@ -162,7 +162,6 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(_STEPS)
 def test_a_session_has_the_state_of_a_log_in_memory(steps: list[tuple[str, Any, Any]]) -> None:
     store = MemoryStore()

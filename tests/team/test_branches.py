@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.loop.toolbox import agent_of, echo, texts, told
+from tests.loop.toolbox import agent_of, echo, nap, texts, told
 from tests.rows import each_row
 
 from steersman import (
@@ -181,9 +181,9 @@ async def test_when_all_fail_nothing_is_chosen_and_the_agent_stays_where_it_was(
 async def test_all_branches_share_the_limits_of_the_agent() -> None:
     """loop.md T3, failures.md I9"""
     usage = Usage(input=50, output=50, cost=1.0)
-    script = ScriptedModel(answer(call("echo", text="x"), usage=usage, pace=1, deltas=1), repeat_last=True)
+    script = ScriptedModel(answer(call("nap"), usage=usage, pace=1, deltas=1), repeat_last=True)
     limits = ExecutionLimits(max_total_tokens=600)
-    agent = Agent(script.model, tools=[echo], limits=limits, repeated_calls=None)
+    agent = Agent(script.model, tools=[nap], limits=limits, repeated_calls=None)
     result = await run_branches(agent, ["one", "two", "three"])
     assert [(branch.result.end_reason, branch.result.detail) for branch in result.branches] == [
         ("limit", "Max tokens reached (600/600)")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.loop.toolbox import Workshop, agent_of, count_steps, echo, told
+from tests.loop.toolbox import Workshop, agent_of, count_steps, nap, told
 from tests.rows import each_row
 
 from steersman import (
@@ -251,12 +251,12 @@ async def test_a_failure_keeps_its_kind() -> None:
 async def test_tasks_run_side_by_side_within_one_budget() -> None:
     """failures.md I9: both stop when it is used up."""
     usage = Usage(input=50, output=50)
-    child = ScriptedModel(answer(call("echo", text="x"), usage=usage, pace=1, deltas=1), repeat_last=True, id="child")
+    child = ScriptedModel(answer(call("nap"), usage=usage, pace=1, deltas=1), repeat_last=True, id="child")
     kinds = {"worker": TaskKind("Works.", model=child.model)}
     parent = ScriptedModel(answer(call("task", prompt="a"), call("task", prompt="b"), usage=usage), "never said")
     agent, _ = agent_of(
         parent,
-        [echo, task_tool(kinds)],
+        [nap, task_tool(kinds)],
         limits=ExecutionLimits(max_total_tokens=700),
         repeated_calls=None,
     )

@@ -1,6 +1,7 @@
 """A stream that is cut at any byte, in every protocol: never a success, always retried, and nothing is shown twice.
 
-`make test` cuts at a sample of the bytes, `make soak` at every byte.
+`make test` cuts at a sample of the bytes, `make soak` at every byte. The decoders are cut at every byte in
+test_decode.py, without sockets.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ WIRES: dict[str, Wire] = {
     "openai": CHAT,
     "responses": RESPONSES,
 }
-STEP = 1 if SOAK else 13
-LAST = 24
+STEP = 1 if SOAK else 31
+LAST = 12
 ASKED = Request("", [user_message("Hi")])
 TURN = to_turn(answer(thinking("Grüße"), "Größe 🙂", call("add", a=1, b=2, id="call_1"), deltas=2))
 # How many bytes before the end a stream is complete already: the blank line of its last event may be missing.

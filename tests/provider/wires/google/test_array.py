@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.provider.wires.google.streams import Json, chunk, streams, text
 
 from steersman.provider.wires.google.wire import ArrayDecoder
@@ -28,7 +28,6 @@ def test_every_split_gives_the_same_elements() -> None:
 
 
 @given(streams())
-@settings(max_examples=60)
 def test_generated_arrays_are_read(chunks: list[Json]) -> None:
     written = msgspec.json.encode(chunks)
     assert read(written) == chunks

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.provider.wires.google.streams import (
     call,
     chunk,
@@ -35,7 +35,6 @@ from steersman.types.usage import Prices, Usage
 
 
 @given(streams())
-@settings(max_examples=60)
 def test_generated_streams_do_not_depend_on_how_they_are_cut(chunks: list[Any]) -> None:
     written = stream(*chunks)
     events, message = events_of(written)

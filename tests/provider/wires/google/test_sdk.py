@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from tests.provider.wires.google.streams import (
     GEMINI_3,
     MODEL,
@@ -165,7 +165,6 @@ def test_the_same_bytes_are_the_same_message(client: Client, reason: str) -> Non
 
 
 @given(streams())
-@settings(max_examples=80)
 def test_generated_streams_are_the_same_message(client: Client, chunks: list[Json]) -> None:
     written = escaped(*chunks)
     assert ours(written) == folded(client.read(written))

@@ -196,7 +196,7 @@ def streams(draw: st.DrawFn) -> bytes:
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(stream=streams())
 async def test_a_generated_stream_gives_what_the_sdk_gives(stream: bytes) -> None:
     async with playing(stream, stream) as (server, client):
@@ -220,7 +220,7 @@ def item(kind: str, index: int, data: st.DataObject) -> tuple[bytes, bytes, byte
     return first + b"\n\n", last + b"\n\n", whole, [delta + b"\n\n" for delta in deltas]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 async def test_items_that_overlap_give_what_the_sdk_gives(data: st.DataObject) -> None:
     """failures.md C1, with what is unknown in between, and with indexes that leave some out."""
