@@ -32,12 +32,15 @@ from steersman.testing import ScriptedModel, answer, call
 def deploy() -> str:
     return "deployed"
 
-def play(request):
-    text = request.messages[-1].text
-    return answer(call("deploy")) if text == "Deploy." else answer(text)
-
 def clerk():
-    return Agent(ScriptedModel(play, repeat_last=True).model, tools=[deploy])
+    def play(request):
+        text = request.messages[-1].text
+        if text == "How hard?":
+            return answer(f"{model.requests[-1][1].thinking_level}")
+        return answer(call("deploy")) if text == "Deploy." else answer(text)
+
+    model = ScriptedModel(play, repeat_last=True)
+    return Agent(model.model, tools=[deploy])
 """
 
 STEPPER = """
@@ -153,6 +156,10 @@ async def test_a_server_has_its_sessions_run_by_a_worker(postgres: Database, tem
         async with Client(store, temporal, task_queue=queue) as durable:
             await durable.start("without", "Ho.")  # the first agent of the command is the default one
             assert (await durable.wait("without", timeout=60)).text == "Ho."
+            assert (await page.post("/sessions/without/configure", {"thinking_level": "deep"}))[0] == 422
+            assert (await page.post("/sessions/without/configure", {"thinking_level": "high"}))[0] == 202
+            await durable.start("without", "How hard?")
+            assert (await durable.wait("without", timeout=60)).text == "high"
         assert [frame["delta"] for frame in await page.run_thread("t", "Hello.") if "delta" in frame] == ["Hello."]
         assert await page.call_tool("Hello.") == "Hello."
         assert "The client cannot ask its user." in await page.call_tool("Deploy.")

@@ -9,7 +9,9 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
+import aiohttp
 import pytest
 from temporalio.service import RPCError
 from tests.durable.kit import Program, find_faults, new_queue, running
@@ -183,6 +185,57 @@ async def test_a_restart_under_load_loses_nothing(restarted: str, tmp_path: Path
     finally:
         temporal.stop()
         database.remove()
+
+
+async def test_a_run_outlives_the_server_that_started_it_and_the_end_of_everything(tmp_path: Path) -> None:
+    """docs/scale.md: a server is killed while its run goes on; then PostgreSQL, Temporal and the worker are."""
+    database, temporal = some_server(), Server(tmp_path / "temporal.db")
+    ledger, queue = Ledger(tmp_path / "ledger"), new_queue()
+    try:
+        url = f"postgresql://postgres@/postgres?host={quote(database.dsn.partition('host=')[2].split()[0])}"
+        where = ("--store", url, "--temporal", temporal.address, "--task-queue", queue)
+        durable = Client(PostgresStore(database.dsn), temporal.address, task_queue=queue)
+        place = (database.dsn, temporal.address, str(ledger.path), queue, "200", "10")
+        async with asyncio.timeout(60):
+            await _wait_until_up(durable)
+        async with running("tests.durable.load", *place) as worker:
+            await worker.wait_for("ready")
+            async with running("steersman", "serve", "--port", "0", *where, home=tmp_path) as server:
+                id = await _start_at(await server.wait_for("http://"))
+                await _wait_for_calls(ledger, 1)
+            begun = len(ledger.lines())  # the server is killed by now
+            await _wait_for_calls(ledger, begun + 10)
+            for kill in (database.crash, temporal.stop):
+                await asyncio.to_thread(kill)
+        for start in (database.start, temporal.start):
+            await asyncio.to_thread(start)
+        async with asyncio.timeout(60):
+            await _wait_until_up(durable)
+        assert len(ledger.lines()) < 400
+        async with running("tests.durable.load", *place):
+            assert (await durable.wait(id, timeout=120)).end_reason == "done"
+        assert find_faults(durable.store, id, ledger.lines(), 200) == []
+    finally:
+        temporal.stop()
+        database.remove()
+
+
+async def _start_at(url: str) -> str:
+    """Make a session at a server, and start its run with its id; the id."""
+    place, _, token = url.partition("/?token=")
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}, raise_for_status=True) as client:
+        async with client.post(f"{place}/sessions", json={}) as response:
+            id: str = (await response.json())["id"]
+        await client.post(f"{place}/sessions/{id}/prompt", json={"content": id})
+    return id
+
+
+async def _wait_for_calls(ledger: Ledger, count: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if len(ledger.lines()) >= count:
+                return
+            await asyncio.sleep(0.05)
 
 
 async def _wait_until_up(durable: Client) -> None:

@@ -265,7 +265,7 @@ async def test_another_session_gets_the_artifacts_with_the_log() -> None:
     await agent.run("Go on.")
     log = agent.context.log
     copy = Log.from_entries(log.entries)
-    copy.take_kept(log)
+    copy.copy_state_and_artifacts(log)
     with Session.create(store, "copy") as session:
         session.move_to(copy)
     done(agent)

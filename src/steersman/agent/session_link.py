@@ -135,7 +135,7 @@ class SessionLink:
         self._dispatcher.unsubscribe(self._subscription)
         log = self._context.log
         self._context.log = Log.from_entries(log.entries, estimator=log.estimator)
-        self._context.log.take_kept(log)
+        self._context.log.copy_state_and_artifacts(log)
 
     def _attach(self, config: AgentLoopConfig) -> None:
         context, session = self._context, self.session

@@ -308,11 +308,11 @@ class Log:
         log = Log.from_entries(self._entries[:end], estimator=self._estimator)
         log.parent = (self, self._entries[end - 1].id)
         log.loops = [(start, loop_id) for start, loop_id in self.loops if start < end]
-        log.take_kept(self, end)
+        log.copy_state_and_artifacts(self, end)
         return log
 
-    def take_kept(self, log: Log, end: int | None = None) -> None:
-        """Take over what another log keeps beside messages, state and artifacts, up to its first `end` entries."""
+    def copy_state_and_artifacts(self, log: Log, end: int | None = None) -> None:
+        """Copy the state and the artifacts of another log, as they are after its first `end` entries."""
         most = len(log.entries) if end is None else end
         self.state.restore(change for change in log.state.changes if change[0] <= most)
         self.artifacts.contents = log.artifacts.contents

@@ -220,7 +220,7 @@ class Recorder:
         for save in [save for at, save in log.artifacts.changes if at == place]:
             self.record_save(save)
 
-    def record_kept(self, log: Log, place: int, recorded: RestoredChanges) -> None:
+    def record_state_and_artifacts(self, log: Log, place: int, recorded: RestoredChanges) -> None:
         """Record what a log kept after so many entries, unless that is what the current entry has already."""
         former = Log()
         former.state.restore(recorded.state)

@@ -309,7 +309,7 @@ class Session:
             self._index.move_to(parent)
             self.recorder.add("leaf", {"target": parent})
         self._attach(log)
-        self.recorder.record_kept(log, shared, self._reader.read_changes(None))
+        self.recorder.record_state_and_artifacts(log, shared, self._reader.read_changes(None))
         for place, entry in enumerate(rest, shared + 1):
             self.recorder.record_entry(entry)
             self.recorder.record_changes_at(log, place)

@@ -129,7 +129,7 @@ def create_with_prompt(
     message = require_content(to_message(prompt))
     if isinstance(store, QueuedStore):
         order = _encode_order("follow_up", key, None, {"message": message})
-        store.create_queued(session_id, make_first_records(session_id, agent_name), *order)
+        store.create_and_queue(session_id, make_first_records(session_id, agent_name), *order)
         return Queued(1, is_new=True)
     create_empty(store, session_id, agent_name=agent_name)
     with SessionQueue(store, session_id) as queue:

@@ -175,7 +175,7 @@ def _fork(log: Log, at: str | int | None) -> Log:
     if len(log.entries):
         return log.fork(log.entries[-1].id)
     empty = Log(estimator=log.estimator)
-    empty.take_kept(log)
+    empty.copy_state_and_artifacts(log)
     return empty
 
 

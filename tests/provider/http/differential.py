@@ -171,7 +171,7 @@ class Line:
 
 
 async def receive_fast(connection: Connection, request: ClientRequest) -> Response:
-    ours = FastConnection(connection, lambda one: None if one.can_be_used() else one.discard())
+    ours = FastConnection(connection, lambda one: None if one.is_usable() else one.discard())
     try:
         return await ours.send(b"", request)
     except BaseException:

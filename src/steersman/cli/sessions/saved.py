@@ -319,7 +319,7 @@ def _resume_session(wanted: SavedSession, path: Path, notify: Callable[[str], No
             return _report_damage(Session.open(wanted.path, wanted.id), notify)
         with Session.open(wanted.path, wanted.id, write=False) as before:
             log = Log.from_entries(_report_damage(before, notify).entries())
-            log.take_kept(before.log)
+            log.copy_state_and_artifacts(before.log)
             session = _create_session(path)
             session.move_to(log)  # while the other one is open, which has the contents of its artifacts
             return session

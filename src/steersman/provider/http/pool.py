@@ -64,7 +64,7 @@ class IdleConnections:
         kept = self._kept.get(server)
         while kept:
             since, connection = kept.pop()
-            if self._loop.time() - since <= KEEPALIVE_SECONDS and connection.can_be_used():
+            if self._loop.time() - since <= KEEPALIVE_SECONDS and connection.is_usable():
                 return connection
             connection.discard()
         return None

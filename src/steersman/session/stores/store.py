@@ -204,7 +204,7 @@ class SharedStore(Store, Protocol):
 class QueuedStore(SharedStore, Protocol):
     """A store that makes a session and queues into it in one step."""
 
-    def create_queued(self, session_id: str, records: Sequence[Record], key: str, data: bytes, /) -> None:
+    def create_and_queue(self, session_id: str, records: Sequence[Record], key: str, data: bytes, /) -> None:
         """Make a session for others to open, with these records, and queue data as number 1; raises `SessionExists`."""
         ...
 

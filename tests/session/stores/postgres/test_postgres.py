@@ -360,8 +360,8 @@ def test_a_long_session_is_read_without_holding_it_all(postgres: Database) -> No
 def test_a_session_and_what_it_hears_first_are_made_in_one_step(postgres: Database) -> None:
     """durable.md U2: one that is there already stays as it is; a writer after it has a higher epoch."""
     store = postgres.store()
-    store.create_queued("s", _samples(1, 2), "id:1", b"hear")
-    for again in (store.create_queued, PostgresStore(postgres.dsn).create_queued):
+    store.create_and_queue("s", _samples(1, 2), "id:1", b"hear")
+    for again in (store.create_and_queue, PostgresStore(postgres.dsn).create_and_queue):
         with pytest.raises(SessionExists, match="There is a session 's' in"):
             again("s", _samples(1, 1), "id:2", b"other")
     writer = store.open("s")

@@ -161,7 +161,7 @@ def copy_session(store: Store, id: str) -> str:
     """Copy the current branch of a session into a new one, and return its id. It blocks, so call it in a thread."""
     with Session.open(store, id, write=False) as old:
         log = Log.from_entries(old.entries())
-        log.take_kept(old.log)
+        log.copy_state_and_artifacts(old.log)
         title = next((one.title for one in store.list() if one.id == id), "")
         # While the old one is open: the contents of its artifacts are read from there.
         with Session.create(store, new_id("session")) as new:

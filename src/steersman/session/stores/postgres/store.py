@@ -11,7 +11,7 @@ from steersman.session.stores.postgres.handle import PostgresHandle
 from steersman.session.stores.postgres.idle import keep_for
 from steersman.session.stores.postgres.tables import (
     CREATE,
-    CREATE_QUEUED,
+    CREATE_AND_QUEUE,
     FIND,
     LIST,
     LOCK_SESSIONS,
@@ -77,7 +77,7 @@ class PostgresStore:
 
         return self._open_handle(link, f"The session {session_id!r} could not be made in {self._address.name!r}", work)
 
-    def create_queued(self, session_id: str, records: Sequence[Record], key: str, data: bytes, /) -> None:
+    def create_and_queue(self, session_id: str, records: Sequence[Record], key: str, data: bytes, /) -> None:
         """A new session for others to open, with its first records, and with something in its queue as number 1."""
         check_session_id(session_id)
         check_sequence(session_id, 0, records)
@@ -100,7 +100,7 @@ class PostgresStore:
                 "checksum": compute_queue_checksum(number, name, data),
                 "data": data,
             }
-            if connection.execute(CREATE_QUEUED, values).rowcount == 0:
+            if connection.execute(CREATE_AND_QUEUE, values).rowcount == 0:
                 raise SessionExists(f"There is a session {session_id!r} in {self._address.name!r} already; open it.")
 
         try:

@@ -86,7 +86,7 @@ CREATE: Final[LiteralString] = """
 # A session that others are to open, with its first records and what it is to hear first: no one can know it before the
 # commit, so it needs no lock. Checksums have its number, which is taken first.
 NEXT_NUMBER: Final[LiteralString] = "SELECT nextval(pg_get_serial_sequence('steersman_sessions', 'number'))"
-CREATE_QUEUED: Final[LiteralString] = """
+CREATE_AND_QUEUE: Final[LiteralString] = """
     WITH made AS (
         INSERT INTO steersman_sessions (number, id, created, updated, title, last, epoch, queued)
         OVERRIDING SYSTEM VALUE VALUES (%(number)s, %(id)s, %(now)s, %(now)s, '', %(last)s, 1, 1)
