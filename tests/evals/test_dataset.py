@@ -59,6 +59,33 @@ def test_a_folder_of_files_is_relative_to_the_dataset(tmp_path: Path) -> None:
     assert case.digest != before
 
 
+def test_a_link_out_of_the_folder_of_a_case_is_copied_as_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    """What an agent writes to it must not change the file for all others."""
+    root, target, outside = tmp_path / "start", tmp_path / "target", write(tmp_path, "outside.txt", "out")
+    root.mkdir()
+    write(root, "a.txt", "a")
+    links = {"relative": "../outside.txt", "absolute": outside, "own": root / "a.txt", "inside": "a.txt", "dead": "no"}
+    for name, leads_to in links.items():
+        (root / name).symlink_to(leads_to)
+    case = Case("Go.", files=root)
+    before = case.digest
+    case.write_files(target)
+    assert {path.name: path.is_symlink() for path in target.iterdir()} == {
+        "a.txt": False, "relative": False, "absolute": False, "own": False, "inside": True, "dead": True
+    }  # fmt: skip
+    assert [(target / name).read_text() for name in ("relative", "absolute", "own", "inside")] == [
+        "out",
+        "out",
+        "a",
+        "a",
+    ]
+    outside.write_text("changed")
+    assert case.digest != before
+    (root / "folder").symlink_to(tmp_path)
+    with pytest.raises(DatasetError, match="link to a folder outside"):
+        case.write_files(tmp_path / "other")
+
+
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [

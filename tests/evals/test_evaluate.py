@@ -80,9 +80,13 @@ async def test_a_scorer_that_raises_fails_the_case_and_says_so() -> None:
     def broken(run: CaseRun) -> bool:
         raise KeyError(run.case.id)
 
-    report = await evaluate(make_agent(), CASES[:1], [contains(), broken])
-    score = report.agents[0].runs[0].scores["broken"]
-    assert (score.value, score.passed, score.error) == (0.0, False, "KeyError: 'case-1'")
+    async def exiting(run: CaseRun) -> bool:
+        raise SystemExit(2)
+
+    report = await evaluate(make_agent(), CASES[:1], [contains(), broken, exiting])
+    scores = report.agents[0].runs[0].scores
+    failed = [(score.value, score.passed, score.error) for score in (scores["broken"], scores["exiting"])]
+    assert failed == [(0.0, False, "KeyError: 'case-1'"), (0.0, False, "SystemExit: 2")]
     assert not report.agents[0].runs[0].passed
 
 

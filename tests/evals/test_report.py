@@ -139,3 +139,20 @@ async def test_the_html_report_has_its_transcripts() -> None:
 async def test_a_transcript_that_is_gone_is_named() -> None:
     report = await make_report({"a": "yes"})
     assert "The transcript cannot be read: " in report.to_html(MemoryStore())
+
+
+async def test_each_cell_of_a_table_has_the_head_that_a_narrow_screen_shows_before_it() -> None:
+    report = await make_report({"a": "yes", HOSTILE: "no"})
+    found: list[tuple[str | None, ...]] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag == "tr":
+                found.append(())
+            elif tag == "td":
+                found[-1] += (dict(attrs).get("data-head"),)
+
+    Reader().feed(report.to_html())
+    summary = ("Agent", "Model", "Passed", "Rate (95 %)", "Crashed", "Cost", "Judges", "Time", "contains")
+    runs = ("Case", "#", "Result", "Why", "Turns", "Calls", "Cost", "Time")
+    assert found == [(), summary, (), runs, runs]

@@ -424,7 +424,7 @@ def test_a_content_of_an_earlier_program_is_not_written_again(stores: Store) -> 
     "name",
     [
         "", " ", ".", "..", "a/b", "..\\a", "/etc/passwd",
-        "a\x00", "a\nb", "\x1b[31m", "a\u202eb", " a", "\ud800", "é" * 101,
+        "a\x00", "a\nb", "\x1b[31m", "a\u202eb", " a", "\ud800", "é" * 101, "a\u200bb", "\ufeffa",
     ],
 )  # fmt: skip
 def test_a_name_that_is_no_file_name_is_refused_and_keeps_nothing(name: str) -> None:

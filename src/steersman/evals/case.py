@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
@@ -68,7 +68,12 @@ class Case:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
         elif self.files is not None:
-            shutil.copytree(os.fspath(self.files), folder, symlinks=True, dirs_exist_ok=True)
+            root = Path(os.fspath(self.files))
+            shutil.copytree(root, folder, symlinks=True, dirs_exist_ok=True)
+            for path in filter(_leads_out(root), root.rglob("*")):
+                target = folder / path.relative_to(root)
+                target.unlink()
+                shutil.copy2(path, target)
 
 
 def _check_files(files: object) -> None:
@@ -95,10 +100,34 @@ def _read_files(files: Files | None) -> Iterator[tuple[str, bytes]]:
             yield path, text.encode("utf-8", "surrogatepass")
     elif files is not None:
         root = Path(os.fspath(files))
+        leads_out = _leads_out(root)
         for path in sorted(root.rglob("*")):
             if path.is_symlink() or path.is_file():
-                content = os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+                is_link = path.is_symlink() and not leads_out(path)
+                content = os.fsencode(os.readlink(path)) if is_link else path.read_bytes()
                 yield path.relative_to(root).as_posix(), content
+
+
+def _leads_out(root: Path) -> Callable[[Path], bool]:
+    """Tells of a path below a folder whether it is a link to a file that is not in a copy of the folder.
+
+    An agent that wrote to such a link would change the file for all others. Raises `DatasetError` for a link to a
+    folder that is not in the copy either.
+    """
+    inside = root.resolve()
+
+    def judge(path: Path) -> bool:
+        if not path.is_symlink() or not path.exists():
+            return False
+        if not os.path.isabs(os.readlink(path)) and path.resolve().is_relative_to(inside):
+            return False
+        if path.is_dir():
+            raise DatasetError(
+                f"The files of a case link to a folder outside: {os.fspath(path)!r}. Put the folder itself there."
+            )
+        return True
+
+    return judge
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ A content security policy in the file forbids what the escaping already prevents
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from typing import NamedTuple
 
 from steersman.evals.case_run import EVALUATED, find_record
 from steersman.evals.plots import list_agents, plot_costs, plot_rates, plot_times
@@ -54,7 +55,27 @@ article { display: none; border-top: 2px solid var(--line); margin-top: 2rem; pa
 article:target { display: block; }
 article h2.part { margin-top: .5rem; }
 a { color: var(--c0); }
+@media (max-width: 44rem) {
+  .rows thead { display: none; } .rows tr { display: block; padding: .4rem 0; border-bottom: 1px solid var(--line); }
+  .rows td { display: flex; justify-content: space-between; gap: 1rem; padding: .1rem 0; border: 0; min-width: 0;
+    overflow-wrap: anywhere; white-space: normal; text-align: right; }
+  .rows td::before { content: attr(data-head); color: var(--soft); text-align: left; flex: none; max-width: 50%; }
+  .rows td:empty { display: none; } .plots { grid-template-columns: minmax(0, 1fr); }
+}
 """
+
+
+class Cell(NamedTuple):
+    """A cell of a table, as HTML, and its class."""
+
+    html: str
+    kind: str = ""
+
+
+_RUN_HEADS = (
+    *(Cell("Case"), Cell("#", "number"), Cell("Result"), Cell("Why")),
+    *(Cell(head, "number") for head in ("Turns", "Calls", "Cost", "Time")),
+)
 
 
 def render_report(report: Report, store: Where | None = None) -> str:
@@ -83,23 +104,23 @@ def _render_summary(report: Report) -> Iterator[str]:
     times = f", {report.repeat} times each" if report.repeat > 1 else ""
     yield f"<p>{report.agents[0].cases} cases{times}. A case that crashed has failed and is counted.</p>\n"
     heads = ["Passed", "Rate (95 %)", "Crashed", "Cost", "Judges", "Time", *map(sanitize_line, report.scorers)]
-    yield '<div class="scroll"><table><thead><tr><th>Agent</th><th>Model</th>'
-    yield "".join(f'<th class="number">{escape_text(head)}</th>' for head in heads)
-    yield "</tr></thead><tbody>\n"
-    for agent in report.agents:
-        cells = [
-            f"{agent.passed} of {len(agent.runs)}",
-            describe_rate(agent.rate),
-            str(agent.crashed),
-            describe_cost(agent.cost),
-            describe_cost(agent.judge_cost),
-            f"{agent.duration:.1f} s",
-            *(describe_percent(agent.pass_rate[scorer].mean) for scorer in report.scorers),
+    rows = [
+        [
+            Cell(escape_text(sanitize_line(agent.name))),
+            Cell(escape_text(sanitize_line(agent.model))),
+            Cell(f"{agent.passed} of {len(agent.runs)}", "number"),
+            Cell(describe_rate(agent.rate), "number"),
+            Cell(str(agent.crashed), "number"),
+            Cell(describe_cost(agent.cost), "number"),
+            Cell(describe_cost(agent.judge_cost), "number"),
+            Cell(f"{agent.duration:.1f} s", "number"),
+            *(Cell(describe_percent(agent.pass_rate[scorer].mean), "number") for scorer in report.scorers),
         ]
-        words = [escape_text(sanitize_line(text)) for text in (agent.name, agent.model)]
-        yield "<tr>" + "".join(f"<td>{word}</td>" for word in words)
-        yield "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>\n"
-    yield "</tbody></table></div>\n"
+        for agent in report.agents
+    ]
+    yield from _render_table(
+        [Cell("Agent"), Cell("Model"), *(Cell(escape_text(head), "number") for head in heads)], rows
+    )
     for one in report.comparisons:
         kind = one.verdict if one.verdict != "no difference" else "same"
         scorer = "" if one.scorer == "passed" else f"{sanitize_line(one.scorer)}: "
@@ -112,27 +133,41 @@ def _render_plots(report: Report) -> Iterator[str]:
 
 
 def _render_runs(agent: AgentReport, transcripts: Mapping[str, int]) -> Iterator[str]:
-    yield f'<h2 class="part">{escape_text(sanitize_line(agent.name))}</h2>\n<div class="scroll"><table><thead><tr>'
-    yield '<th>Case</th><th class="number">#</th><th>Result</th><th>Why</th>'
-    yield "".join(f'<th class="number">{head}</th>' for head in ("Turns", "Calls", "Cost", "Time"))
+    yield f'<h2 class="part">{escape_text(sanitize_line(agent.name))}</h2>\n'
+    yield from _render_table(_RUN_HEADS, [_render_run(run, transcripts.get(run.session)) for run in agent.runs])
+
+
+def _render_run(run: RunReport, transcript: int | None) -> list[Cell]:
+    case = escape_text(sanitize_line(run.case))
+    return [
+        Cell(case if transcript is None else f'<a href="#t{transcript}">{case}</a>'),
+        Cell(str(run.repeat), "number"),
+        Cell(
+            "passed" if run.passed else "crashed" if run.crashed else "failed", "passed" if run.passed else "failed-run"
+        ),
+        Cell(escape_text(explain_failure(run))),
+        Cell(str(run.turns), "number"),
+        Cell(str(run.tool_calls), "number"),
+        Cell(describe_cost(run.cost), "number"),
+        Cell(f"{run.duration:.2f} s", "number"),
+    ]
+
+
+def _render_table(heads: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
+    """A table; on a narrow screen, where its heads are not shown, each cell has a line with its head before it."""
+    yield '<div class="scroll"><table class="rows"><thead><tr>'
+    yield "".join(f"<th{_name_class(head.kind)}>{head.html}</th>" for head in heads)
     yield "</tr></thead><tbody>\n"
-    for run in agent.runs:
-        yield _render_run(run, transcripts.get(run.session))
+    for row in rows:
+        cells = zip(heads, row, strict=True)
+        yield "<tr>"
+        yield "".join(f'<td{_name_class(cell.kind)} data-head="{head.html}">{cell.html}</td>' for head, cell in cells)
+        yield "</tr>\n"
     yield "</tbody></table></div>\n"
 
 
-def _render_run(run: RunReport, transcript: int | None) -> str:
-    case = escape_text(sanitize_line(run.case))
-    link = case if transcript is None else f'<a href="#t{transcript}">{case}</a>'
-    result = "passed" if run.passed else "crashed" if run.crashed else "failed"
-    kind = "passed" if run.passed else "failed-run"
-    numbers = [str(run.turns), str(run.tool_calls), describe_cost(run.cost), f"{run.duration:.2f} s"]
-    return (
-        f'<tr><td>{link}</td><td class="number">{run.repeat}</td><td class="{kind}">{result}</td>'
-        f"<td>{escape_text(explain_failure(run))}</td>"
-        + "".join(f'<td class="number">{number}</td>' for number in numbers)
-        + "</tr>\n"
-    )
+def _name_class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
 
 
 def _number_transcripts(report: Report) -> dict[str, int]:

@@ -137,7 +137,7 @@ async def _report(run: CaseRun, setting: Setting, session: Session, ended: Paylo
             continue
         try:
             found = await _score(scorer, run, kept, session, ended.get("leaf"), setting)
-        except Exception as error:  # noqa: BLE001  # a scorer that fails must not count as one that passed the case
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # a scorer that fails or exits has not passed the case
             scores[scorer.name] = ScoreResult(0.0, passed=False, error=describe_exception(error))
         else:
             judging = judging if found.usage is None else judging + found.usage

@@ -30,6 +30,9 @@ MAX_NAME_BYTES: Final = 200
 
 _MOST_NAMED: Final = 20
 _MIME_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,62}/[a-z0-9][a-z0-9!#$&^_.+-]{0,62}", re.IGNORECASE)
+# Soft hyphen, zero-width space, word joiner and byte order mark: two names with and without them look the same.
+# Zero-width joiners are not among them, since words of some languages and emoji are written with them.
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060-\u2064\ufeff]")
 # Only those that people save: the table of the system differs from machine to machine.
 _BY_ENDING: Final = {
     "csv": "text/csv",
@@ -251,6 +254,8 @@ def check_name(name: object) -> str:
         if "/" in name or "\\" in name
         else "it has control characters"
         if UNSAFE.search(name) or "\t" in name or "\n" in name
+        else "it has invisible characters"
+        if _INVISIBLE.search(name)
         else "it begins or ends with a space"
         if name != name.strip()
         else f"it has more than {MAX_NAME_BYTES} bytes"
