@@ -142,7 +142,7 @@ async def test_a_transcript_that_is_gone_is_named() -> None:
 
 
 async def test_each_cell_of_a_table_has_the_head_that_a_narrow_screen_shows_before_it() -> None:
-    report = await make_report({"a": "yes", HOSTILE: "no"})
+    report = await make_report({"a": "yes", "b": "no"})
     found: list[tuple[str | None, ...]] = []
 
     class Reader(HTMLParser):
