@@ -21,7 +21,7 @@ from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
 from steersman.loop.request import emit_request, get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save
-from steersman.provider.streaming.batches import Batch, Batches
+from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches
 from steersman.provider.streaming.normalize import DELTAS, stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
 from steersman.types.content import has_truncated_call
@@ -169,7 +169,7 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                     return state.break_off("aborted", run.ending.detail)
                 if len(channel.buffer) >= channel.limit:
                     await channel.wait_for_reader()
-            elif isinstance(event, Done | Failed):
+            elif type(event) is Done or type(event) is Failed:
                 state.error = event.error if type(event) is Failed else None
                 state.usage = event.message.usage
                 return event.message
@@ -321,7 +321,7 @@ def _reset(run: Run, state: ResponseStreamState) -> None:
         run.emit_deltas((Reset(),), state.deltas, state.read_partial)
 
 
-async def _yield_once(batch: Batch) -> Batches:
+async def _yield_once(batch: Batch) -> GeneratedBatches:
     yield batch
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from opentelemetry.context import attach, get_current
 from opentelemetry.trace import SpanKind, set_span_in_context
 
-from steersman.provider.streaming.batches import BatchedStreamFn, Batches
+from steersman.provider.streaming.batches import BatchedStreamFn, Batches, GeneratedBatches
 from steersman.provider.streaming.normalize import (
     ModelCall,
     close_stream,
@@ -63,7 +63,7 @@ def _open_batches(stream_fn: BatchedStreamFn, model: Model, request: Request, op
     return _trace_batches(trace, batches, ModelCall(stream_fn, model, request, options))
 
 
-async def _trace_batches(trace: RunTrace, batches: Batches, call: ModelCall) -> Batches:
+async def _trace_batches(trace: RunTrace, batches: Batches, call: ModelCall) -> GeneratedBatches:
     asked = RequestTrace(trace, call)
     try:
         async for batch in batches:

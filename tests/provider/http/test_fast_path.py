@@ -22,7 +22,8 @@ from tests.pace import hurry
 from tests.provider.wires.kit import ASKED, PlainWire, stream
 from tests.rows import each_row
 
-from steersman.provider.http.client import Exchange, aclose_http
+from steersman.provider.http.client import aclose_http
+from steersman.provider.http.exchange import Exchange
 from steersman.provider.http.pool import supports_fast_path
 from steersman.provider.http.sse import MAX_PIECE
 from steersman.provider.streaming.normalize import stream_events
@@ -514,7 +515,7 @@ async def test_the_event_loop_has_a_turn_after_each_piece_of_an_answer(head: byt
         turns = Turns()
         pieces: list[bytes] = []
         read: Counter[int] = Counter()
-        while piece := await exchange.read(fresh=False):
+        while piece := await exchange.read():
             pieces.append(piece)
             read[turns.count] += len(piece)
         turns.stop()

@@ -25,7 +25,7 @@ from steersman.provider.clouds.sigv4 import AwsCredentials, sign_request
 from steersman.provider.http.client import http_stream
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key
-from steersman.provider.streaming.batches import BatchedStreamFn, Batches
+from steersman.provider.streaming.batches import BatchedStreamFn, GeneratedBatches
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.bedrock.schema import choose_output_mode
 from steersman.provider.wires.bedrock.wire import WIRE, BedrockWire
@@ -69,7 +69,7 @@ class SignedBedrockWire(BedrockWire):
 def stream_bedrock(chain: AwsChain = CHAIN) -> StreamFn:
     """The `StreamFn` of the provider `bedrock`."""
 
-    async def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
+    async def stream(model: Model, request: Request, options: StreamOptions, /) -> GeneratedBatches:
         require_accepted("bedrock", model, options)
         wire, model, options = await _sign_in(model, options, chain)
         async with aclosing(http_stream(wire).batches(model, request, options)) as batches:

@@ -22,7 +22,7 @@ from steersman.provider.clouds.google_auth import CREDENTIALS, GoogleCredentials
 from steersman.provider.http.client import http_stream
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key
-from steersman.provider.streaming.batches import BatchedStreamFn, Batches
+from steersman.provider.streaming.batches import BatchedStreamFn, GeneratedBatches
 from steersman.provider.streaming.output_tool import OutputMode, with_output_tool
 from steersman.provider.wires.anthropic.schema import choose_output_mode as choose_claude_output
 from steersman.provider.wires.anthropic.wire import AnthropicWire, resume_pauses
@@ -165,7 +165,7 @@ def stream_vertex(credentials: GoogleCredentials = CREDENTIALS) -> StreamFn:
     gemini = http_stream(VertexWire())
     claude = resume_pauses(http_stream(VertexClaudeWire()))
 
-    async def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
+    async def stream(model: Model, request: Request, options: StreamOptions, /) -> GeneratedBatches:
         source = claude if is_claude(model.id) else gemini
         async with aclosing(source.batches(*await _sign_in(model, request, options, credentials))) as batches:
             async for batch in batches:

@@ -1,56 +1,23 @@
-"""HTTP for every wire: sends one request, reads its response, and turns the bytes into events and an answer."""
+"""HTTP for every wire: turns the bytes of a response into the batches of events of an answer."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from collections.abc import Sequence
+from typing import Self
 
 import msgspec
-from aiohttp import ClientError, ClientTimeout
 
-from steersman.provider.http.errors import (
-    build_content_encoding_error,
-    build_credentials_in_url_error,
-    build_network_error,
-    build_redirect_error,
-    build_stalled_error,
-    build_stream_error,
-    build_unusable_proxy_error,
-    has_credentials,
-    is_same_origin,
-    is_still_encoded,
-    redact_url,
-    resolve_redirect,
-)
-from steersman.provider.http.headers import complete_error
-from steersman.provider.http.pool import Pool, aclose_http, find_pool, find_proxy, open_pool
-from steersman.provider.http.response import Response
-from steersman.provider.http.sse import MAX_PIECE, EventReader, SseDecoder, is_event_stream
-from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
-from steersman.provider.models.presets import PRESETS, find_base_url
-from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
-from steersman.provider.streaming.batches import BatchedStreamFn, Batches
-from steersman.provider.wires.dialects import add_url_advice
-from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, feed_all, memoize_by_identity
-from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError, StalledError
+from steersman.provider.http.exchange import Exchange
+from steersman.provider.http.pool import aclose_http
+from steersman.provider.http.sse import EventReader
+from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches
+from steersman.provider.wires.protocol import Decoder, Wire, feed_all
+from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
-from steersman.types.secrets import redact
 from steersman.types.stream import Done, StreamEvent, StreamStart
 
 __all__ = ["aclose_http", "http_stream"]
-
-_MAX_ERROR_BODY = 1024 * 1024
-_MAX_REDIRECTS = 2
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
-# The end of a body comes right behind its last event, if it comes at all: worth this wait to keep the connection.
-_END_SECONDS = 0.02
-# Usage and the like may follow a complete answer, after a moment, but not after a timeout.
-_TRAILING_SECONDS = 2.0
-_USUAL_START = (b"data: {", b"event: ")
 
 
 def http_stream(wire: Wire) -> BatchedStreamFn:
@@ -60,46 +27,94 @@ def http_stream(wire: Wire) -> BatchedStreamFn:
     """
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
-        return _stream_batches(wire, model, request, options)
+        return HttpAnswer(wire, model, request, options)
 
     return BatchedStreamFn(stream)
 
 
-async def _stream_batches(wire: Wire, model: Model, request: Request, options: StreamOptions) -> Batches:
-    exchange = Exchange(wire, model)
-    started = done = fresh = False
-    # Decoded, but not passed on yet.
-    pending: list[StreamEvent] = []
-    try:
-        await exchange.send(await exchange.encode(request, options))
-        await exchange.require_event_stream()
-        decoder = wire.decoder(exchange.model, request)
-        reader = exchange.reader
-        while not done and (chunk := await exchange.read(fresh=fresh, decoder=decoder)):
-            feed_all(decoder, reader.feed(chunk), pending)
-            done = decoder.done
-            fresh = bool(pending)
-            # What arrives together with the end of the response is passed on together with it.
-            if fresh and not (done and exchange.is_complete):
-                batch, pending = pending, []
-                yield batch if started else _prepend_start(batch)
-                started = True
-        if not done:
-            pending += _decode_leftover(reader, decoder, exchange.model)
-        max_tokens = options.max_tokens if exchange.max_tokens is None else exchange.max_tokens
+class HttpAnswer:
+    """The batches of one answer; the request is sent for the first of them.
+
+    An iterator and not a generator: an async generator costs several times as much, in every turn.
+    """
+
+    __slots__ = (
+        "_decoder", "_exchange", "_failure", "_has_started", "_model", "_options", "_pending", "_request", "_wire",
+        "is_closed",
+    )  # fmt: skip
+
+    def __init__(self, wire: Wire, model: Model, request: Request, options: StreamOptions) -> None:
+        self._wire = wire
+        self._model = model
+        self._request = request
+        self._options = options
+        # Both are there once the request was sent.
+        self._exchange: Exchange | None = None
+        self._decoder: Decoder | None = None
+        # Decoded, but not passed on yet; and what is raised after that.
+        self._pending: list[StreamEvent] = []
+        self._failure: Exception | None = None
+        self._has_started = self.is_closed = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self.is_closed:
+            raise StopAsyncIteration
+        try:
+            batch = await self._read_batch(self._exchange or Exchange(self._wire, self._model))
+        except Exception as error:
+            if isinstance(error, ProviderError) and self._exchange is not None:
+                self._exchange.complete_error(error)
+            self.close()
+            if not self._pending:
+                raise
+            batch, self._failure = self._pending, error
+        except BaseException:
+            self.close()
+            raise
+        if not self._has_started:
+            self._has_started = True
+            return _prepend_start(batch)
+        return batch
+
+    async def _read_batch(self, exchange: Exchange) -> list[StreamEvent]:
+        """Read until there are events; the last ones come together with the end of the response."""
+        decoder = self._decoder
+        if decoder is None:
+            self._exchange = exchange
+            await exchange.send(await exchange.encode(self._request, self._options))
+            await exchange.require_event_stream()
+            decoder = self._decoder = self._wire.decoder(exchange.model, self._request)
+        pending = self._pending
+        while not decoder.done and (chunk := await exchange.read(decoder)):
+            feed_all(decoder, exchange.reader.feed(chunk), pending)
+            exchange.has_content = bool(pending)
+            if pending and not (decoder.done and exchange.is_complete):
+                self._pending = []
+                return pending
+        if not decoder.done:
+            pending += _decode_leftover(exchange.reader, decoder, exchange.model)
+        max_tokens = self._options.max_tokens if exchange.max_tokens is None else exchange.max_tokens
         final = Done(_correct_stop_reason(decoder.finish(), max_tokens))
         if not exchange.release_if_complete():
             await exchange.wait_and_release()
-        batch, pending = [*pending, final], []
-        yield batch if started else _prepend_start(batch)
-    except Exception as error:
-        if isinstance(error, ProviderError):
-            exchange.complete_error(error)
-        if pending:
-            yield pending if started else _prepend_start(pending)
-        raise
-    finally:
-        exchange.close()
+        self.close()
+        return [*pending, final]
+
+    def close(self) -> None:
+        """Close the connection, unless it was released."""
+        self.is_closed = True
+        if self._exchange is not None:
+            self._exchange.close()
+
+    async def aclose(self) -> None:
+        """Close the connection, unless it was released."""
+        self.close()
 
 
 def _prepend_start(events: list[StreamEvent]) -> list[StreamEvent]:
@@ -126,271 +141,3 @@ def _correct_stop_reason(message: AssistantMessage, max_tokens: int | None) -> A
     if max_tokens is None or used is None or used < max_tokens or message.stop_reason != "stop":
         return message
     return msgspec.structs.replace(message, stop_reason="length")
-
-
-def _resolve_model(model: Model) -> tuple[Model, ResponseLimits]:
-    """The model with its provider's base URL and settings where it has none of its own, and its limits."""
-    known = _resolve_cached(model)
-    if model.base_url is None and known[0].base_url != find_base_url(model.provider):
-        return _resolve(model)  # its base URL comes from the environment, which has changed
-    return known
-
-
-def _resolve(model: Model) -> tuple[Model, ResponseLimits]:
-    preset = PRESETS.get(model.provider)
-    settings: Mapping[str, Any] = {} if preset is None else preset.settings
-    limits = parse_limits(model.settings, settings)
-    url = find_base_url(model.provider, model.base_url)
-    if settings or url != model.base_url:
-        model = replace(model, base_url=url, settings={**settings, **model.settings})
-    return model, limits
-
-
-_resolve_cached = memoize_by_identity(_resolve)
-
-
-class Exchange:
-    """One request and its response."""
-
-    __slots__ = (
-        "_ahead", "_first", "_key", "_limits", "_loop", "_received", "_response", "_url", "_watchdog", "_watchdogs",
-        "_wire", "max_tokens", "model", "reader",
-    )  # fmt: skip
-
-    def __init__(self, wire: Wire, model: Model) -> None:
-        self.model, self._limits = _resolve_model(model)
-        self.reader: EventReader = SseDecoder(max_event_bytes=self._limits.max_event_bytes)
-        self._wire = wire
-        self._loop = asyncio.get_running_loop()
-        # Those of the pool, once the request is to be sent.
-        self._watchdog: ResponseWatchdog | None = None
-        self._watchdogs: list[ResponseWatchdog] = []
-        self._key: str | None = None
-        self._url = ""
-        self._response: Response | None = None
-        self._first = b""
-        # What was read and not passed on yet.
-        self._ahead: list[bytes] = []
-        self._received = 0
-        # How many tokens the request allows; a wire may send another number than the caller gave.
-        self.max_tokens: int | None = None
-
-    async def encode(self, request: Request, options: StreamOptions) -> HttpRequest:
-        """The request as the wire writes it, with its key."""
-        self._key = get_given_key(self.model, options) or await find_key(self.model, options)
-        call = self._wire.request(self.model, request, options, self._key)
-        self._url = call.url
-        self.max_tokens = call.max_tokens if isinstance(call.max_tokens, int) else None
-        return call
-
-    async def send(self, call: HttpRequest) -> None:
-        """Send the request, wait for the head of its response, and follow redirects within the same origin."""
-        url: str | None = call.url
-        hops = 0
-        while url is not None:
-            proxy = self._find_proxy(url)
-            pool = find_pool() or await open_pool()
-            watchdog = self._take_watchdog(pool)
-            watchdog.arm_for_first_byte()
-            try:
-                # No variable here holds the headers: a traceback that shows variables would show the key.
-                self._response = await pool.post(
-                    url,
-                    call.headers,
-                    self.model.headers,
-                    call.body,
-                    proxy=proxy,
-                    timeout=_make_timeout(self._limits.connect_timeout),
-                )
-            except asyncio.CancelledError:
-                if watchdog.disarm():
-                    raise build_stalled_error(self.model, *watchdog.name_limit()) from None
-                raise
-            except (ClientError, OSError, ValueError) as error:
-                # Without its cause: aiohttp's exceptions hold the headers, and so the key.
-                raise build_network_error(self.model, url, error) from None
-            finally:
-                watchdog.disarm()
-            url = self._find_redirect(self._response, url, hops)
-            hops += 1
-
-    def _take_watchdog(self, pool: Pool) -> ResponseWatchdog:
-        if self._watchdog is None:
-            self._watchdogs = pool.watchdogs
-            self._watchdog = pool.watchdogs.pop() if pool.watchdogs else ResponseWatchdog()
-            self._watchdog.begin(self._limits)
-        return self._watchdog
-
-    def _find_proxy(self, url: str) -> str | None:
-        proxy = self.model.settings.get("proxy") or find_proxy(url)
-        if proxy is not None and not proxy.startswith(("http://", "https://")):
-            raise build_unusable_proxy_error(self.model, proxy)
-        if "@" in url and has_credentials(url):
-            raise build_credentials_in_url_error(self.model, url)
-        return proxy
-
-    def _find_redirect(self, response: Response, url: str, hops: int) -> str | None:
-        """Where to send the request again, or `None`; raises for a redirect that is not followed."""
-        if response.status not in _REDIRECTS:
-            return None
-        if hops == _MAX_REDIRECTS:
-            raise build_redirect_error(self.model, self._url, response.status, url)
-        location = response.headers.get("location")
-        if not location:
-            return None
-        target = resolve_redirect(url, location)
-        if target is None or response.status not in (307, 308) or not is_same_origin(url, target):
-            raise build_redirect_error(self.model, url, response.status, target or "")
-        response.close()
-        return target
-
-    async def require_event_stream(self) -> None:
-        """Read the first bytes; raise what a response that is not a stream of events means."""
-        response = self._response
-        assert response is not None
-        if 200 <= response.status < 300:
-            self._first = await self.read(fresh=True)
-            if self._first.startswith(_USUAL_START):
-                return
-            encoding = response.headers.get("content-encoding", "")
-            if is_still_encoded(encoding, self._first):
-                raise build_content_encoding_error(self.model, self._url, f"content-encoding {encoding!r}")
-            kind = response.headers.get("content-type", "")
-            # Some protocols have other framings: an array of Gemini, the binary frames of Bedrock.
-            select = getattr(self._wire, "select_reader", None)
-            reader = select and select(kind, self._first, max_event_bytes=self._limits.max_event_bytes)
-            self.reader = reader or self.reader
-            if reader is not None or is_event_stream(kind, self._first):
-                return
-        body = await self._read_error_body()
-        if secrets := self._find_secrets():
-            # Before the body is truncated anywhere: a part of a key would not be found.
-            body = redact(body.decode("utf-8", "replace"), *secrets).encode()
-        error = self._wire.error(self.model, response.status, _lower_names(response), body)
-        raise add_url_advice(error, self.model, self._wire.name, body)
-
-    def read(self, *, fresh: bool, decoder: Decoder | None = None) -> Awaitable[bytes]:
-        """The next bytes, b"" at the end; `fresh` says that the last ones held content.
-
-        Once the decoder has the complete answer, the wait for more is short.
-        """
-        return self._read(fresh=fresh) if decoder is None or not decoder.complete else self._read_trailing(fresh=fresh)
-
-    async def _read_trailing(self, *, fresh: bool) -> bytes:
-        try:
-            async with asyncio.timeout(_TRAILING_SECONDS):
-                return await self._read(fresh=fresh)
-        except (StalledError, TimeoutError):
-            return b""
-
-    async def _read(self, *, fresh: bool) -> bytes:
-        response, watchdog = self._response, self._watchdog
-        assert response is not None
-        assert watchdog is not None
-        if fresh:
-            watchdog.note_content()
-        if self._first:
-            chunk, self._first = self._first, b""
-            return chunk
-        if self._ahead:
-            await asyncio.sleep(0)
-            return self._ahead.pop()
-        try:
-            chunk = response.read_nowait()
-            if not chunk and not response.is_complete:
-                if self._received:
-                    watchdog.arm_for_next_bytes()
-                else:
-                    watchdog.arm_for_first_byte()
-                chunk = await response.read()
-        except asyncio.CancelledError:
-            if watchdog.disarm():
-                raise build_stalled_error(self.model, *watchdog.name_limit()) from None
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever aiohttp raises here means that the response broke off
-            raise build_stream_error(self.model, error, self._received) from None
-        finally:
-            watchdog.disarm()
-        return self._take(chunk)
-
-    def _take(self, chunk: bytes) -> bytes:
-        """Count what was read; return the first piece of it, and keep the others for later turns of the event loop."""
-        self._received += len(chunk)
-        if self._received > self._limits.max_response_bytes:
-            raise ProtocolError(
-                f"The answer of {self.model.provider!r} is longer than {self._limits.max_response_bytes:,} bytes "
-                "(max_response_bytes in the model's settings)."
-            )
-        if len(chunk) > MAX_PIECE:
-            self._ahead = [chunk[at : at + MAX_PIECE] for at in range(0, len(chunk), MAX_PIECE)][::-1]
-            chunk = self._ahead.pop()
-        return chunk
-
-    async def _read_error_body(self) -> bytes:
-        """The body of a response that is not a stream, as much as an error needs, even if it breaks off."""
-        parts = [self._first]
-        size = len(self._first)
-        self._first = b""
-        try:
-            while size < _MAX_ERROR_BODY and (chunk := await self.read(fresh=False)):
-                parts.append(chunk)
-                size += len(chunk)
-        except ProviderError:
-            pass
-        return b"".join(parts)[:_MAX_ERROR_BODY]
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole response has arrived."""
-        return self._response is not None and self._response.is_complete
-
-    def release_if_complete(self) -> bool:
-        """Return the connection to the pool if the whole response has arrived; whether it has."""
-        response = self._response
-        assert response is not None
-        if not response.is_complete:
-            return False
-        response.release()
-        self._response = None
-        return True
-
-    async def wait_and_release(self) -> None:
-        """Return the connection to the pool if the end of the response arrives within a moment."""
-        response = self._response
-        assert response is not None
-        ended = self._loop.create_future()
-        response.on_complete(lambda: None if ended.done() else ended.set_result(None))
-        timer = self._loop.call_later(_END_SECONDS, lambda: None if ended.done() else ended.set_result(None))
-        try:
-            await ended
-        finally:
-            timer.cancel()
-        self.release_if_complete()
-
-    def complete_error(self, error: ProviderError) -> None:
-        """Add to an error what the response says beside its body, and redact the key."""
-        headers = {} if self._response is None else _lower_names(self._response)
-        url = redact_url(self._url) if self._url else None
-        complete_error(error, provider=self.model.provider, headers=headers, keys=self._find_secrets(), url=url)
-
-    def _find_secrets(self) -> list[str]:
-        """What was sent and must not be shown."""
-        own: tuple[str, ...] = getattr(self._wire, "secrets", ())
-        return [*([self._key] if self._key else ()), *own, *find_secret_headers(self.model)]
-
-    def close(self) -> None:
-        """Close the connection, unless it was released."""
-        if self._watchdog is not None:
-            self._watchdogs.append(self._watchdog)
-            self._watchdog = None
-        if self._response is not None:
-            self._response.close()
-
-
-@lru_cache(maxsize=16)
-def _make_timeout(connect: float | None) -> ClientTimeout:
-    return ClientTimeout(total=None, connect=connect)
-
-
-def _lower_names(response: Response) -> dict[str, str]:
-    return {name.lower(): value for name, value in response.headers.items()}

@@ -5,9 +5,9 @@ A batch is never empty, and the terminal event is the last of its batch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -15,8 +15,16 @@ from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
 
 Batch: TypeAlias = Sequence[StreamEvent]
-Batches: TypeAlias = AsyncGenerator[Batch, None]
+GeneratedBatches: TypeAlias = AsyncGenerator[Batch, None]
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
+
+
+class Batches(Protocol):
+    """The batches of an answer: an iterator, such as an async generator, that can be closed before its end."""
+
+    def __aiter__(self) -> AsyncIterator[Batch]: ...
+    def __anext__(self) -> Awaitable[Batch]: ...
+    def aclose(self) -> Awaitable[None]: ...
 
 
 class BatchedStreamFn(msgspec.Struct, frozen=True):
@@ -40,7 +48,7 @@ async def flatten_batches(batches: Batches) -> Events:
                 yield event
 
 
-async def batch_singly(events: Events) -> Batches:
+async def batch_singly(events: Events) -> GeneratedBatches:
     """The events as batches of one; the source is closed with this."""
     async with aclosing(events):
         async for event in events:

@@ -1,6 +1,6 @@
 """The normal form of any `StreamFn`: known events, exactly one terminal event, the source always closed, no raise.
 
-Every answer passes through here, so one generator does both: it normalizes, and it retries.
+Every answer passes through here, so one iterator does both: it normalizes, and it retries.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from time import time
-from typing import Any, TypeAlias, cast, get_args
+from typing import Any, Self, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -25,7 +25,6 @@ from steersman.types.usage import Usage, add_cost
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The event types that show a part of the answer."""
 
-_TERMINAL = (Done, Failed)
 _CLOSING_SECONDS = 2.0
 # The exceptions of HTTP clients for a broken connection; by name, so that no client has to be imported.
 _CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
@@ -70,47 +69,97 @@ def stream_batches(stream_fn: StreamFn, model: Model, request: Request, options:
     return run_attempts(ModelCall(stream_fn, model, request, options))
 
 
-async def run_attempts(ask: ModelCall, decide: DecideNext | None = None) -> Batches:  # noqa: C901  # split up, every delta would pay for the calls
+def run_attempts(ask: ModelCall, decide: DecideNext | None = None) -> Batches:
     """Call the model until there is an answer or `decide` gives up; events before a `Reset` no longer count."""
-    attempt = 0
-    started = False
-    while True:
-        attempt += 1
-        seen: list[StreamEvent] = []
+    return _Attempts(ask, decide)
+
+
+class _Attempts:
+    """The batches of one answer, in normal form. An iterator and not a generator, which costs more in every turn."""
+
+    __slots__ = (
+        "_ask", "_count", "_decide", "_delay", "_has_started", "_is_batched", "_is_over", "_seen", "_source"
+    )  # fmt: skip
+
+    def __init__(self, ask: ModelCall, decide: DecideNext | None) -> None:
+        self._ask = ask
+        self._decide = decide
+        self._count = 0
+        # Before the next attempt.
+        self._delay: float | None = None
+        # What the attempt has given so far, and where more comes from.
+        self._seen: list[StreamEvent] = []
+        self._source: AsyncIterator[Any] | None = None
+        self._is_batched = False
+        self._has_started = self._is_over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        if self._is_over:
+            raise StopAsyncIteration
+        batch: Batch = ()
         outcome: Done | Failed | Exception | None = None
-        source: AsyncIterator[Any] | None = None
         try:
-            source = batches = _open_batches(ask)
-            if source is None:
-                source = await open_stream(ask)
-            async for item in source:
-                if batches is None:
-                    if type(item) in DELTAS:
-                        seen.append(item)
-                        yield (item,)
-                        continue
-                    item = (to_event(item),)
-                batch: Batch = item
-                if isinstance(batch[-1], _TERMINAL):
-                    outcome, batch = batch[-1], batch[:-1]
-                if batch and type(batch[0]) is StreamStart:
-                    started, batch = True, batch[started:]
-                if batch:
-                    seen += batch
-                    yield batch
-                if outcome is not None:
-                    break
+            source = await self._open() if self._source is None else self._source
+            while not batch and outcome is None:
+                batch, outcome = self._split(await anext(source))
+        except StopAsyncIteration:
+            outcome = IncompleteStreamError("The stream ended before its terminal event.")
         except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, reported as a message
             outcome = error
-        finally:
-            await close_stream(source)
-        step = decide_next(build_terminal_event(outcome, seen, ask.model), attempt, decide)
+        except BaseException:
+            await self.aclose()
+            raise
+        self._seen += batch
+        if outcome is None:
+            return batch
+        await self._close_source()
+        return (*batch, *self._conclude(outcome))
+
+    async def _open(self) -> AsyncIterator[Any]:
+        """Begin an attempt, after the delay that was decided on."""
+        if self._delay is not None:
+            await asyncio.sleep(self._delay)
+        self._count += 1
+        self._seen = []
+        source = _open_batches(self._ask)
+        self._is_batched = source is not None
+        self._source = source = await open_stream(self._ask) if source is None else source
+        return source
+
+    def _split(self, item: Any) -> tuple[Batch, Done | Failed | None]:
+        """What is passed on of what the source gave, and how the attempt has ended, if it has."""
+        batch: Batch = item if self._is_batched else (item,) if type(item) in DELTAS else (to_event(item),)
+        outcome = None
+        last = batch[-1]
+        if type(last) is Done or type(last) is Failed:
+            outcome, batch = last, batch[:-1]
+        if batch and type(batch[0]) is StreamStart:
+            batch = batch[self._has_started :]
+            self._has_started = True
+        return batch, outcome
+
+    def _conclude(self, outcome: Done | Failed | Exception) -> Batch:
+        """The terminal event, or the notice of the next attempt."""
+        final = build_terminal_event(outcome, self._seen, self._ask.model)
+        step = decide_next(final, self._count, self._decide)
         if not isinstance(step, NextAttempt):
-            yield (step,)
-            return
-        yield (step.notice, Reset()) if has_shown_deltas(seen) else (step.notice,)
-        await asyncio.sleep(step.delay)
-        ask = step.ask or ask
+            self._is_over = True
+            return (step,)
+        self._delay, self._ask = step.delay, step.ask or self._ask
+        return (step.notice, Reset()) if has_shown_deltas(self._seen) else (step.notice,)
+
+    async def _close_source(self) -> None:
+        source, self._source = self._source, None
+        await close_stream(source)
+
+    async def aclose(self) -> None:
+        """Close the source."""
+        self._is_over = True
+        if self._source is not None:
+            await self._close_source()
 
 
 def _open_batches(ask: ModelCall) -> AsyncIterator[Any] | None:
@@ -137,7 +186,7 @@ async def open_stream(ask: ModelCall) -> AsyncIterator[StreamEvent]:
 async def close_stream(source: AsyncIterator[Any] | None) -> None:
     """Close an iterator that can be closed; wait at most 2 s, because the answer is already there."""
     aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
-    if aclose is None:
+    if aclose is None or getattr(source, "is_closed", False):
         return
     try:
         closing = aclose().__await__()
@@ -220,17 +269,15 @@ def _parse_error_info(fields: Mapping[str, Any]) -> ErrorInfo:
 
 
 def build_terminal_event(
-    outcome: Done | Failed | Exception | None, seen: Sequence[StreamEvent], model: Model
+    outcome: Done | Failed | Exception, seen: Sequence[StreamEvent], model: Model
 ) -> Done | Failed:
     """The one terminal event of a stream that ended this way after these events."""
-    if outcome is None:
-        outcome = IncompleteStreamError("The stream ended before its terminal event.")
-    if isinstance(outcome, Exception):
+    if type(outcome) is Done:
+        outcome = _check_answer(outcome)
+    elif isinstance(outcome, Exception):
         info = to_error_info(outcome)
         reason = "refusal" if info.kind == "refused" else "error"
         outcome = Failed(partial_message(seen, stop_reason=reason), info)
-    elif isinstance(outcome, Done):
-        outcome = _check_answer(outcome)
     message = outcome.message
     changes: dict[str, Any] = {}
     if not message.content and seen and (content := build_content(seen)):

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Self
 
 import msgspec
 
-from steersman.provider.streaming.batches import BatchedStreamFn, Batches
+from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, GeneratedBatches
+from steersman.provider.streaming.normalize import ModelCall
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.anthropic.decode import PAUSED, AnthropicDecoder
 from steersman.provider.wires.anthropic.encode import encode_request, encode_tools
@@ -38,45 +40,70 @@ def resume_pauses(stream_fn: BatchedStreamFn) -> BatchedStreamFn:
     """Wrap a `StreamFn`: send a paused answer back until it is complete."""
 
     def stream(model: Model, request: Request, options: StreamOptions, /) -> Batches:
-        return _stream_until_complete(stream_fn, model, request, options)
+        return _PausableAnswer(stream_fn, ModelCall(stream_fn, model, request, options))
 
     return BatchedStreamFn(stream)
 
 
-async def _stream_until_complete(
-    stream_fn: BatchedStreamFn, model: Model, request: Request, options: StreamOptions
-) -> Batches:
-    continued = request
-    message: AssistantMessage | None = None
-    spent = Usage()
-    for _ in range(MAX_PAUSES + 1):
-        source = stream_fn.batches(model, continued, options)
-        first = message is None
+class _PausableAnswer:
+    """The batches of an answer: nearly always just those of its first part, else also those of `_stream_rest`."""
+
+    __slots__ = ("_call", "_is_first_part", "_source", "_stream_fn")
+
+    def __init__(self, stream_fn: BatchedStreamFn, call: ModelCall) -> None:
+        self._stream_fn = stream_fn
+        self._call = call
+        self._source = stream_fn.batches(call.model, call.request, call.options)
+        self._is_first_part = True
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        batch = await anext(self._source)
+        last = batch[-1]
+        if type(last) is not Done or last.message.raw_stop_reason != PAUSED or not self._is_first_part:
+            return batch
+        self._is_first_part = False
+        await self._source.aclose()
+        self._source = _stream_rest(self._stream_fn, self._call, last.message)
+        return batch[:-1] or await anext(self._source)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is left to close."""
+        return getattr(self._source, "is_closed", False)
+
+    async def aclose(self) -> None:
+        """Close the part that is being read."""
+        await self._source.aclose()
+
+
+async def _stream_rest(stream_fn: BatchedStreamFn, call: ModelCall, message: AssistantMessage) -> GeneratedBatches:
+    """The parts of an answer after its first pause; the last event has the usage of all parts."""
+    spent = message.usage
+    for _ in range(MAX_PAUSES):
+        continued = replace(call.request, messages=[*call.request.messages, message])
         try:
-            async with aclosing(source):
+            async with aclosing(stream_fn.batches(call.model, continued, call.options)) as source:
                 async for batch in source:
                     if type(batch[-1]) is Done:
                         message, batch = batch[-1].message, batch[:-1]
                         spent += message.usage
-                    if not first and batch and type(batch[0]) is StreamStart:
+                    if batch and type(batch[0]) is StreamStart:
                         batch = batch[1:]
                     if batch:
                         yield batch
         except ProviderError as error:
-            if first:
-                raise
             # A value, because an exception cannot carry the usage of the parts before it.
             yield (_build_failure(error, spent),)
             return
-        if message is None or message.raw_stop_reason != PAUSED:
+        if message.raw_stop_reason != PAUSED:
             break
-        continued = replace(request, messages=[*request.messages, message])
     else:
-        assert message is not None
         words = f"The server paused its answer {MAX_PAUSES + 1} times without completing it."
         message = msgspec.structs.replace(message, stop_reason="error", error_message=words, error_kind="protocol")
-    if message is not None:
-        yield (Done(msgspec.structs.replace(message, usage=spent)),)
+    yield (Done(msgspec.structs.replace(message, usage=spent)),)
 
 
 def _build_failure(error: ProviderError, spent: Usage) -> Failed:
