@@ -49,8 +49,14 @@ class Channel:
         self.may_warn = True
         self._warning: asyncio.TimerHandle | None = None
 
-    def push(self, *events: AgentEvent) -> None:
-        """Keep events for the reader."""
+    def push(self, event: AgentEvent) -> None:
+        """Keep an event for the reader."""
+        self.buffer.append(event)
+        if self._idle:
+            self.wake_readers()
+
+    def push_all(self, events: Sequence[AgentEvent]) -> None:
+        """Keep events for the reader, which is woken once."""
         self.buffer += events
         if self._idle:
             self.wake_readers()

@@ -237,7 +237,7 @@ class Run:
             number += 1
         emitted, self.seq = number - self.seq, number
         if updates:
-            channel.push(*updates)
+            channel.push_all(updates)
         return emitted
 
     def _show_deltas(
@@ -336,7 +336,7 @@ class Run:
     def check_cancelled(self) -> bool:
         """Whether the run was cancelled; if so, this is why it ends."""
         signal = self.start.signal
-        if isinstance(signal, asyncio.Event) and signal.is_set():
+        if signal is not None and isinstance(signal, asyncio.Event) and signal.is_set():
             self.token.cancel()
         if self.token.reason is None:
             return False
