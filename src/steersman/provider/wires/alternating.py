@@ -40,7 +40,7 @@ class AlternatingMessages:
 
         With a thinking budget, Claude wants the answers since the last prompt to begin with signed thinking.
         """
-        return self._answered and not (isinstance(self._first, ThinkingContent) and self._first.signature)
+        return self._answered and not (type(self._first) is ThinkingContent and self._first.signature)
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Encode more messages."""

@@ -88,6 +88,7 @@ Result = TypeVar("Result")
 P = ParamSpec("P")
 
 _MAX_OBJECTS = 1024
+_MOST_TOKENS = 10**15
 
 _encode = msgspec.json.Encoder().encode
 
@@ -113,7 +114,9 @@ def _replace_surrogates(value: Any) -> Any:
 
 def decode_count(value: Any) -> int | None:
     """Return a count of tokens as an integer; some servers send floats, some send nonsense."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+    if value is None or (type(value) is int and 0 <= value < _MOST_TOKENS):
+        return value
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
     return int(value) if good else None
 
 

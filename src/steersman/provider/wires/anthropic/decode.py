@@ -38,6 +38,7 @@ from steersman.provider.wires.open_block import judge_calls
 from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count, decode_count
 from steersman.types.content import Content, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
+from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import (
@@ -58,6 +59,7 @@ PAUSED = "pause_turn"
 _NOTHING: tuple[StreamEvent, ...] = ()
 # The index of blocks that come whole; the server's own begin at 0.
 _WHOLE = -1
+_EMPTY = AssistantMessage()
 _STARTED: tuple[StreamEvent, ...] = (StreamStart(),)
 
 _STOP_REASONS: dict[str, StopReason] = {
@@ -129,8 +131,9 @@ class AnthropicDecoder:
         reason, error, kind = self._classify_stop(content)
         if self._before is not None:
             content[:0] = self._before.content
-        return AssistantMessage(
-            content,
+        return msgspec.structs.replace(
+            _EMPTY,
+            content=FrozenList(content),
             stop_reason=reason,
             raw_stop_reason=_format_stop_reason(self._reason),
             usage=_decode_usage(self._usage),
@@ -205,7 +208,7 @@ class AnthropicDecoder:
         if message.stop_reason is not None:
             self._record_stop(MessageDelta(StopDelta(message.stop_reason, message.stop_details, message.container)))
         raw = split_fields(split_fields(data).get("message", b"")).get("content", b"")
-        return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(block))]
+        return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(bytes(block)))]
 
     def _add_whole_block(self, raw: bytes) -> Sequence[StreamEvent]:
         started = self._start_block(_WHOLE, raw)

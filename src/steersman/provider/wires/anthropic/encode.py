@@ -163,16 +163,16 @@ class EncodedMessages(AlternatingMessages):
                 self._blocks.extend(filter(None, map(encode_block, message.content)))
 
     def _encode_answer_block(self, block: Content) -> bytes | None:
-        if isinstance(block, ToolCall):
+        if type(block) is ToolCall:
             name = self._tools.names.to_wire(block.name)
             self.used[name] = None
             call, container = build_call(block, self._ids.add(block.id), name)
             self._container = container or self._container
             return encode_json(call)
-        if isinstance(block, ThinkingContent):
+        if type(block) is ThinkingContent:
             return encode_thinking(block)
         # The API takes no images from the assistant.
-        return encode_block(TextContent("[image]") if isinstance(block, ImageContent) else block)
+        return encode_block(TextContent("[image]") if type(block) is ImageContent else block)
 
     def _encode_result(self, message: ToolResultMessage) -> None:
         content = message.content

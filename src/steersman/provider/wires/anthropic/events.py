@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -107,6 +108,8 @@ decode_delta = DECODERS[BlockDelta].decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
 _KNOWN = frozenset(("type", "id", "name", "input", "cache_control"))
+# The start of nearly every call: just these fields, and the input follows.
+_USUAL_CALL = re.compile(rb'\{"type":"tool_use","id":"[^"\\]*","name":"[^"\\]*","input":\{\}\}')
 
 
 def split_fields(data: str | bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
@@ -127,11 +130,15 @@ def split_list(data: bytes | msgspec.Raw) -> list[msgspec.Raw]:
 
 def find_citations(data: bytes) -> list[msgspec.Raw]:
     """Return the citations with which a text block starts."""
+    if b'"citations"' not in data:
+        return []
     return split_list(split_fields(data).get("citations", b""))
 
 
 def find_call_fields(data: bytes) -> str | None:
     """Return the JSON of the fields of a call that are not decoded, such as the `caller` of a programmatic call."""
+    if _USUAL_CALL.fullmatch(data) is not None:
+        return None
     more = {name: raw for name, raw in split_fields(data).items() if name not in _KNOWN and bytes(raw) != b"null"}
     caller = more.get("caller")
     if caller is not None and bytes(split_fields(caller).get("type", b"")) == b'"direct"':
@@ -156,13 +163,15 @@ def _join_texts(first: msgspec.Raw, second: msgspec.Raw) -> msgspec.Raw:
 class AnthropicBlock(OpenBlock):
     """A block with what only this API has: citations, input that comes whole, and fields of unknown types."""
 
-    __slots__ = ("citations", "given", "raw")
+    __slots__ = ("_call", "citations", "given", "raw")
 
     def __init__(self, index: int, kind: str) -> None:
         super().__init__(index, kind)
         self.given: Any = None
         self.raw = b""
         self.citations: list[msgspec.Raw] = []
+        # The call, once it was parsed: a block is built when it is complete, and never changes after that.
+        self._call: ToolCall | None = None
 
     def close(self) -> list[StreamEvent]:
         """End the block; input that came whole, in `content_block_start`, is shown first."""
@@ -189,7 +198,9 @@ class AnthropicBlock(OpenBlock):
         if self.kind == "redacted_thinking":
             return ThinkingContent("", self.signature, redacted=True)
         if self.kind == "tool_use":
-            return parse_tool_call(self.id, self.name, text, signature=self.signature)
+            if self._call is None:
+                self._call = parse_tool_call(self.id, self.name, text, signature=self.signature)
+            return self._call
         return ThinkingContent("", self._encode_unknown(text), redacted=True, field=OPAQUE)
 
     def _encode_unknown(self, text: str) -> str:

@@ -84,21 +84,21 @@ def drop_trailing_thinking(message: AssistantMessage) -> Sequence[Content]:
 
 def _is_thinking(block: Content) -> bool:
     """Whether the block is thinking or blank text; a block of an unknown type is neither."""
-    if isinstance(block, TextContent):
+    if type(block) is TextContent:
         return not block.text or block.text.isspace()
-    return isinstance(block, ThinkingContent) and block.field != OPAQUE
+    return type(block) is ThinkingContent and block.field != OPAQUE
 
 
 def encode_block(block: Content) -> bytes | None:
     """Encode text or an image; blank text is left out, because the API refuses it."""
-    if isinstance(block, TextContent):
+    if type(block) is TextContent:
         if not block.text or block.text.isspace():
             return None
         fields: dict[str, Any] = {"type": "text", "text": block.text}
         if block.signature is not None and block.signature.startswith("["):
             fields["citations"] = msgspec.Raw(block.signature.encode("utf-8", "replace"))
         return encode_json(fields)
-    if isinstance(block, ImageContent):
+    if type(block) is ImageContent:
         kind = "image/jpeg" if block.mime_type == "image/jpg" else block.mime_type
         return encode_json({"type": "image", "source": {"type": "base64", "media_type": kind, "data": block.data}})
     return None

@@ -118,11 +118,6 @@ class Calls:
             return None
         return call
 
-    def is_named(self, call: OpenCall) -> bool:
-        """Whether its name is complete: a tool has it, and no other tool's name begins with it."""
-        name = call.name
-        return name in self._known and not any([other.startswith(name) and other != name for other in self._known])
-
     def _find_owner(self, piece: CallPiece, name: str, place: int, of: int) -> OpenCall:
         index, id = piece.index, piece.id
         if index is not None:
@@ -197,6 +192,8 @@ class KnownNames(Protocol):
 
     @property
     def known(self) -> frozenset[str]: ...
+    @property
+    def complete(self) -> frozenset[str]: ...
     def from_wire(self, name: str, /) -> str: ...
 
 
@@ -346,7 +343,7 @@ class Blocks:
             self._start_call(self._waiting, out)  # its name is complete, because another call begins
         index = call.index
         if index is None:
-            if not call.name or (call.is_blank and not calls.is_named(call)):
+            if call.name not in self._names.complete and (not call.name or call.is_blank):
                 # The name may not be complete yet.
                 self._waiting = call if call.name in self._names.known else None
                 return call

@@ -30,6 +30,7 @@ from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_even
 from steersman.provider.wires.openai_chat.quirks import Quirks
 from steersman.types.content import Content, ToolCall, has_truncated_call, replace_lone_surrogates
 from steersman.types.errors import ProtocolError
+from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import (
@@ -212,8 +213,9 @@ class OpenAIChatDecoder:
             )
         content = self._blocks.list_content()
         reason, error = self._classify_stop(content)
-        return AssistantMessage(
-            content,
+        return msgspec.structs.replace(
+            _EMPTY,
+            content=FrozenList(content),
             stop_reason=reason,
             raw_stop_reason=self._reason,
             usage=(decode_usage(self._usage) if self._usage is not NOTHING else None) or Usage(),
@@ -342,6 +344,7 @@ class OpenAIChatDecoder:
 
 _NULL = msgspec.Raw(b"null")
 _NO_MORE = Delta()
+_EMPTY = AssistantMessage()
 
 
 @lru_cache(maxsize=8)

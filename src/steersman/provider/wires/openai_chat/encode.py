@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -44,6 +45,8 @@ class ToolSet:
 
     names: ToolNames
     known: frozenset[str]
+    complete: frozenset[str]
+    """The names with which no other one begins."""
     encoded: bytes
 
     def from_wire(self, name: str) -> str:
@@ -56,7 +59,8 @@ def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
     known = frozenset(names.to_wire(spec.name) for spec in tools)
-    return ToolSet(names, known, encode_json([_declare(spec, names) for spec in tools]))
+    begun = {name for name, other in pairwise(sorted(known)) if other.startswith(name)}
+    return ToolSet(names, known, known - begun, encode_json([_declare(spec, names) for spec in tools]))
 
 
 def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
@@ -242,18 +246,18 @@ class _MessageEncoder:
     def encode_message(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
         """Append one message, and first what has to come before it."""
         message = messages[index]
-        after = index > 0 and isinstance(messages[index - 1], ToolResultMessage)
-        if after and not isinstance(message, ToolResultMessage):
+        is_result = isinstance(message, ToolResultMessage)
+        if index and not is_result and isinstance(messages[index - 1], ToolResultMessage):
             for extra in self.encode_images(messages, index):
                 out += extra
             if self.quirks.assistant_after_tool and message.role == "user":
                 out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
         if index:
             out += b","
-        if isinstance(message, AssistantMessage):
-            out += encode_json(self._build_answer(message))
-        elif isinstance(message, ToolResultMessage):
+        if is_result:
             out += encode_json(self._build_result(message))
+        elif isinstance(message, AssistantMessage):
+            out += encode_json(self._build_answer(message))
         else:
             out += encode_json({"role": "user", "content": _build_content(message.content)})
 
@@ -314,7 +318,7 @@ class _MessageEncoder:
         }
         if self.quirks.tool_result_name:
             result["name"] = self.names.to_wire(message.tool_name)
-        texts = [block.text for block in message.content if isinstance(block, TextContent)]
+        texts = [block.text for block in message.content if type(block) is TextContent]
         result["content"] = "\n".join(texts) if texts else _SEEN
         return result
 
@@ -324,7 +328,7 @@ def _build_reasoning(content: Sequence[Content]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     details: list[bytes] = []
     for block in content:
-        if not isinstance(block, ThinkingContent) or block.field is None or block.field in NOT_REPLAYED:
+        if type(block) is not ThinkingContent or block.field is None or block.field in NOT_REPLAYED:
             continue
         if block.field == "reasoning_details":
             if block.signature:
