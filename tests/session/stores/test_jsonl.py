@@ -419,10 +419,11 @@ def test_what_is_left_out_is_written_over_nothing(tmp_path: Path) -> None:
     assert (target.read_text(), path.with_name("s.jsonl.damaged-2").read_bytes()) == ("mine", b"garbage\n")
 
 
-def test_where_nothing_can_be_kept_the_import_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_kept_the_import_stands(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(_exported(path, _session()) + b"garbage\n")
-    monkeypatch.setattr(jsonl, "_MOST_BESIDE", 0)
+    for name in ("s.jsonl.damaged", *(f"s.jsonl.damaged-{number}" for number in range(2, 1001))):
+        (tmp_path / name).touch()
     records, told, _ = _imported(path)
     assert (records, len(told)) == (_session(), 2)
     assert told[1].startswith("what was left out: It could not be kept in a file beside: ")

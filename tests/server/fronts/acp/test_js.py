@@ -9,12 +9,10 @@ import pytest
 from tests.server.judging import judge
 
 pytestmark = pytest.mark.real_time
-ROOT = Path(__file__).parents[4]
 
 
-async def test_the_javascript_client_understands_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_javascript_client_understands_all_of_it(tmp_path: Path) -> None:
     """Text, thinking, a tool, approvals (yes, no, unable, after a kill), an error, a cancel, load, resume and fork."""
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     agent = [sys.executable, "-m", "tests.server.fronts.acp.program", str(tmp_path / "sessions.db")]
     seen = await judge("acp.mjs", str(tmp_path), *agent)
     assert seen["reasons"] == {

@@ -12,16 +12,12 @@ from tests.server.judging import judge
 from tests.server.kit import run_server
 
 pytestmark = pytest.mark.real_time
-ROOT = Path(__file__).parents[4]
 
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_the_javascript_client_understands_all_of_it(
-    transport: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_javascript_client_understands_all_of_it(transport: str, tmp_path: Path) -> None:
     """Progress, questions (yes, no, cannot be asked), an error and a cancel."""
     if transport == "stdio":
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
         seen = await judge("mcp.mjs", sys.executable, "-m", "tests.server.fronts.mcp.program", str(tmp_path))
     else:
         gate = asyncio.Event()
