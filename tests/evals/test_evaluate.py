@@ -83,11 +83,24 @@ async def test_a_scorer_that_raises_fails_the_case_and_says_so() -> None:
     async def exiting(run: CaseRun) -> bool:
         raise SystemExit(2)
 
-    report = await evaluate(make_agent(), CASES[:1], [contains(), broken, exiting])
-    scores = report.agents[0].runs[0].scores
-    failed = [(score.value, score.passed, score.error) for score in (scores["broken"], scores["exiting"])]
-    assert failed == [(0.0, False, "KeyError: 'case-1'"), (0.0, False, "SystemExit: 2")]
+    async def cancelled(run: CaseRun) -> bool:
+        raise asyncio.CancelledError("of a task inside")
+
+    report = await evaluate(make_agent(), CASES[:1], [contains(), broken, exiting, cancelled])
+    scores = [report.agents[0].runs[0].scores[name] for name in ("broken", "exiting", "cancelled")]
+    assert [(score.value, score.passed) for score in scores] == [(0.0, False)] * 3
+    told = ["KeyError: 'case-1'", "SystemExit: 2", "CancelledError: of a task inside"]
+    assert [score.error for score in scores] == told
     assert not report.agents[0].runs[0].passed
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), asyncio.CancelledError("inside")])
+async def test_an_agent_that_exits_while_it_is_made_is_a_crashed_case(raised: BaseException) -> None:
+    def make(folder: Path) -> Agent:
+        raise raised
+
+    report = await evaluate(make, CASES[:2], [contains()])
+    assert [run.crashed for run in report.agents[0].runs] == [f"{type(raised).__name__}: {raised}"] * 2
 
 
 async def test_every_run_is_a_session_that_can_be_opened_replayed_and_branched() -> None:

@@ -86,8 +86,8 @@ async def _run(job: Job, setting: Setting, session: Session, folder: Path | None
         async with job.agent.open(folder) as agent:
             result = await _ask(agent, job, setting, session, folder)
         ended = _describe_result(result)
-    except Exception as error:  # noqa: BLE001  # a case that crashes is a failed case, and the others go on
-        ended = {"end_reason": "error", "error": describe_exception(error), **ended}
+    except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  # a case that crashes is a failed case, and the others go on
+        ended = {"end_reason": "error", "error": _describe_failure(error), **ended}
     entries = session.log.entries
     ended["leaf"] = entries[-1].id if entries else None
     ended["duration"] = round(read_clock() - began, 6)
@@ -137,8 +137,8 @@ async def _report(run: CaseRun, setting: Setting, session: Session, ended: Paylo
             continue
         try:
             found = await _score(scorer, run, kept, session, ended.get("leaf"), setting)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # a scorer that fails or exits has not passed the case
-            scores[scorer.name] = ScoreResult(0.0, passed=False, error=describe_exception(error))
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001  # a scorer that fails has not passed the case
+            scores[scorer.name] = ScoreResult(0.0, passed=False, error=_describe_failure(error))
         else:
             judging = judging if found.usage is None else judging + found.usage
             scores[scorer.name] = ScoreResult(found.value, passed=found.passed, reason=found.reason)
@@ -158,6 +158,17 @@ async def _report(run: CaseRun, setting: Setting, session: Session, ended: Paylo
         cost=run.cost,
         judge_cost=judging.cost,
     )
+
+
+def _describe_failure(error: BaseException) -> str:
+    """What the report says of an agent or scorer that failed; raises the error where the evaluation is cancelled.
+
+    An exit, or a cancel of something inside that was awaited, is a failure like any other.
+    """
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    return describe_exception(error)
 
 
 async def _score(
