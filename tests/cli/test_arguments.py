@@ -81,7 +81,7 @@ def test_words_and_flags_may_stand_in_any_order() -> None:
         (["--thinking", "much", "hi"], "invalid choice: 'much'"),
         (["--allowed-tools", "bash(ls", "hi"], "unbalanced parentheses"),
         (["--tools", " , ", "hi"], "or use --no-tools"),
-        (["--modle", "x", "hi"], "unrecognized arguments: --modle Did you mean '--model'?\n"),
+        (["--modle", "x", "hi"], "unrecognized arguments: --modle. Did you mean '--model'?\n"),
         (["--mod", "x", "hi"], "unrecognized arguments: --mod"),
         (["--a\x1b[2J\u202e", "hi"], "unrecognized arguments: --a\u241b[2J\\u{202e}\n"),
         (["--api-key=sk-secret-123456", "hi"], "unrecognized arguments: --api-key=[redacted]\n"),

@@ -344,13 +344,18 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         from steersman.cli.exits import UserError, describe_error, suggest_nearest
+        from steersman.cli.terminal.columns import wrap
+        from steersman.cli.terminal.descriptors import STDERR, count_columns
 
+        nearest = ""
         if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            message += suggest_nearest(match[1], [word.strip(" '") for word in match[2].split(",")])
+            nearest = suggest_nearest(match[1], [word.strip(" '") for word in match[2].split(",")])
         elif match := re.fullmatch(r"unrecognized arguments: (--[\w-]+).*", message, re.DOTALL):
             known = [flag for flag in self._option_string_actions if flag.startswith("--")]
-            message += suggest_nearest(match[1], known)
-        super().error(describe_error(UserError(message)))
+            nearest = suggest_nearest(match[1], known)
+        told = describe_error(UserError(f"{message}.{nearest}" if nearest else message))
+        self.print_usage(sys.stderr)
+        self.exit(2, "\n".join([*wrap(f"{self.prog}: error: {told}", count_columns(STDERR)), ""]))
 
 
 class _Version(argparse.Action):

@@ -14,6 +14,8 @@ from typing import IO, Any, cast
 
 from steersman.cli.arguments import Options, parse
 from steersman.cli.terminal.descriptors import (
+    STDERR,
+    count_columns,
     exit_on_signals,
     exit_silently_on_signals,
     has_stdout,
@@ -137,9 +139,10 @@ def _report_error(error: Exception, *, verbose: bool) -> int:
     """Prints the error to stderr and returns its exit code."""
     from steersman.cli.exits import UserError, describe_error
     from steersman.cli.redact import redact_keys
+    from steersman.cli.terminal.columns import wrap
     from steersman.cli.terminal.sanitize import sanitize
 
-    lines = [f"steersman: {describe_error(error)}"]
+    lines = wrap(f"steersman: {describe_error(error)}", count_columns(STDERR))
     if verbose:
         from traceback import format_exception
 

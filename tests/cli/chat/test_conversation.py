@@ -125,6 +125,10 @@ async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
     conversation.begin(conversation.agent.continue_)
     assert [kind for kind, _ in seen.said] == ["error"]
     assert not conversation.running
+    run = conversation.agent.prompt("First.")
+    conversation.send("Too early.")
+    await run
+    assert ([kind for kind, _ in seen.said], seen.back) == (["error", "error"], ["Too early."])
 
 
 def test_a_long_prompt_is_shown_by_its_first_lines() -> None:

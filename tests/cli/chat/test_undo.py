@@ -118,6 +118,7 @@ def test_what_a_killed_chat_changed_is_undone_by_the_next(place: Place, server: 
         os.killpg(terminal.process.pid, signal.SIGKILL)
     assert (project / "a.txt").read_text() == "one\ntwo\n"
     with chatting(place, server, *BYPASS, "-c") as terminal:
+        assert "\u276f Change things.\n\nThe run of this question was cut off" in terminal.everything
         confirm(terminal, "/undo", "a.txt  +0 -1")
         terminal.wait_for("Undone: 2 files.")
         terminal.enter("/continue")

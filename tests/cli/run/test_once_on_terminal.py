@@ -186,4 +186,11 @@ def test_a_slip_in_a_command_is_no_prompt(place: Place, server: OpenAIChatServer
     with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
         assert terminal.ended() == 2
         assert "Did you mean 'steersman doctor'?" in " ".join(terminal.everything.split())
+        error = "steersman: error: 'docter' is not a command."
+        assert (error if columns >= 80 else error.replace(" command", "\ncommand")) in terminal.everything
+    line = command_line(["--model", "antropic:x", "Hi."], server)
+    with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
+        assert terminal.ended() == 2
+        error = "steersman: No provider is named 'antropic'."
+        assert (error if columns >= 80 else error.replace(" 'antropic", "\n'antropic")) in terminal.everything
     assert server.requests == []

@@ -77,6 +77,7 @@ def test_it_writes_what_it_finds_and_keeps_what_is_there(place: Place) -> None:
     assert "+# ship" in done.text
     assert "\x1b" not in done.text
     assert "Kept as it was: AGENTS.md. --force replaces." in done.text
+    assert "Read what was written" not in done.text
     assert (place.project / "AGENTS.md").read_text() == "Mine. \x1b[2J\n"
     done = run_command(["init", "--force"], place=place)
     assert (done.code, (place.project / "AGENTS.md").read_text()) == (0, written)
@@ -92,6 +93,8 @@ def test_on_a_terminal_it_shows_the_difference_and_asks(place: Place, columns: i
         terminal.type("y\n")
         assert terminal.ended() == 0
         assert b"\x1b[2J" not in terminal.raw
+        told = "Read what was written, and correct it: the agent believes it."
+        assert (told if columns >= 80 else told.replace(": ", ":\n")) in terminal.everything
     assert (place.project / "AGENTS.md").read_text().startswith("# project\n")
 
 

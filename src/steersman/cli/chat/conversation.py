@@ -131,6 +131,7 @@ class Conversation:
             stream = start()
         except Exception as error:  # noqa: BLE001  # such as an empty prompt or a closed session: shown, and the chat goes on
             self._view.say("error", describe_error(error))
+            self._hand_back(sent)
             return
         self._run = asyncio.create_task(self._follow(stream, sent))
         # A run without a prompt, as of `/continue`, gets them too.

@@ -138,7 +138,8 @@ class Screen:
         """Shows the last exchange of an earlier session."""
         if asked:
             self.show.say("user", asked)
-        self.print_above(render_markdown(said, self.output.get_size().columns, self.color) if said else "")
+        if said:
+            self.print_above(render_markdown(said, self.output.get_size().columns, self.color))
 
     # Used by commands
 

@@ -7,13 +7,15 @@ import os
 from collections.abc import Mapping
 from difflib import unified_diff
 from pathlib import Path
+from typing import Literal
 
 from steersman.cli.arguments import Options
 from steersman.cli.exits import DONE, ERROR, UserError
 from steersman.cli.setup.settings import PROJECT_FILE, get_current_folder
 from steersman.cli.setup.survey import Survey, survey_project
 from steersman.cli.terminal.approval import ask_trust_on_terminal
-from steersman.cli.terminal.descriptors import STDIN, STDOUT, is_terminal
+from steersman.cli.terminal.columns import wrap
+from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns, is_terminal
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.types.visible import escape_invisible
 
@@ -41,10 +43,12 @@ async def run(options: Options) -> int:
     folder = get_current_folder()
     force = bool(options.arguments is not None and options.arguments.force)
     wanted = {INSTRUCTIONS: write_instructions(survey_project(folder)), PROJECT_FILE: _SETTINGS}
-    kept = [name for name, text in wanted.items() if not await _put(folder, name, text, force=force)]
+    outcomes = {name: await _put(folder, name, text, force=force) for name, text in wanted.items()}
+    kept = [name for name, outcome in outcomes.items() if outcome == "kept"]
     if kept:
-        print(f"Kept as {'it was' if len(kept) == 1 else 'they were'}: {', '.join(kept)}. --force replaces.")
-    print("Read what was written, and correct it: the agent believes it.")
+        _tell(f"Kept as {'it was' if len(kept) == 1 else 'they were'}: {', '.join(kept)}. --force replaces.")
+    if "written" in outcomes.values():
+        _tell("Read what was written, and correct it: the agent believes it.")
     return ERROR if kept else DONE
 
 
@@ -73,23 +77,23 @@ def write_instructions(found: Survey) -> str:
     return "\n".join(lines)
 
 
-async def _put(folder: Path, name: str, text: str, *, force: bool) -> bool:
-    """Writes a file; returns whether it has this text now."""
+async def _put(folder: Path, name: str, text: str, *, force: bool) -> Literal["written", "same", "kept"]:
+    """Writes a file; returns whether it was written, had this text already, or has another one."""
     path = folder / name
     try:
         old = _read_or_write(path, text)
         if old is None:
-            print(f"Wrote {name}.")
-            return True
+            _tell(f"Wrote {name}.")
+            return "written"
         if old == text:
-            print(f"{name} is there already, with the same text.")
-            return True
+            _tell(f"{name} is there already, with the same text.")
+            return "same"
         diff = "".join(unified_diff(old.splitlines(True), text.splitlines(True), name, f"{name} (new)"))
         if not force and not await _ask(name, diff):
-            return False
+            return "kept"
         _write(path, text, os.O_TRUNC)
-        print(f"Replaced {name}.")
-        return True
+        _tell(f"Replaced {name}.")
+        return "written"
     except OSError as error:
         raise UserError(f"Cannot write {name}: {error.strerror}.") from error
 
@@ -118,6 +122,10 @@ async def _ask(name: str, diff: str) -> bool:
     print(f"{name} is there already. It would change so:")
     print(sanitize(escape_invisible(diff)).rstrip("\n"))
     return False
+
+
+def _tell(text: str) -> None:
+    print(*wrap(text, count_columns(STDOUT)), sep="\n")
 
 
 def _quote(commands: list[str]) -> str:
