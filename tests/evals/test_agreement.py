@@ -11,10 +11,6 @@ from steersman.evals import Case, CaseRun, contains, equals, evaluate
 from steersman.testing import ScriptedModel, answer, error
 from steersman.types import Request
 
-# Typed as anything: a checkout without it must still pass the type checker.
-theirs: Any = pytest.importorskip("pydantic_evals", reason="needs pydantic-evals, which is in the extra dev")
-evaluators: Any = pytest.importorskip("pydantic_evals.evaluators", reason="needs pydantic-evals")
-
 QUESTIONS = [
     (f"question {number}", f"answer {number}" if number % 3 else f"Answer {number % 7}", number % 10 == 9)
     for number in range(50)
@@ -38,6 +34,10 @@ def length(run: CaseRun) -> float:
 
 @pytest.mark.real_time
 async def test_both_judge_fifty_cases_alike_apart_from_crashed_ones() -> None:
+    # Imported here, for every test process would spend a second on it. Typed as anything: a checkout without it must
+    # still pass the type checker.
+    theirs: Any = pytest.importorskip("pydantic_evals", reason="needs pydantic-evals, which is in the extra dev")
+    evaluators: Any = pytest.importorskip("pydantic_evals.evaluators", reason="needs pydantic-evals")
     agent = Agent(ScriptedModel(reply, repeat_last=True).model, retry=None)
     cases = [Case(prompt, expected=expected, id=prompt) for prompt, expected, _ in QUESTIONS]
     report = await evaluate(agent, cases, [equals(), contains(), length])

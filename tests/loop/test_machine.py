@@ -24,7 +24,7 @@ from steersman.types.stream import Done, Failed, StreamEvent, StreamStart, TextD
 from steersman.types.usage import Usage
 
 # `make fuzz` tries three thousand examples of each machine.
-EXAMPLES = 3_000 if os.environ.get("STEERSMAN_SOAK") == "1" else 150
+EXAMPLES = 3_000 if os.environ.get("STEERSMAN_SOAK") == "1" else 75
 T = TypeVar("T")
 Ending = Literal["return", "raise", "hang", "swallow"]
 
