@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,7 +67,8 @@ class Part:
         try:
             await asyncio.wait_for(self._process.wait(), _SECONDS_TO_END)
         except TimeoutError:
-            os.killpg(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may have ended just now
+                os.killpg(self.pid, signal.SIGKILL)
             await self._process.wait()
         if self._reading is not None:
             await self._reading

@@ -30,7 +30,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store
 from steersman.durable.errors import DurableError
-from steersman.durable.job import ACTIVITY, IDLE, WAITING, Job, Outcome
+from steersman.durable.job import ACTIVITY, IDLE, WAITING, Fields, Job, Outcome, read_outcome, to_fields
 from steersman.durable.questions import OpenQuestion, find_questions
 from steersman.session.opening import Where
 from steersman.session.records import Payload
@@ -181,8 +181,8 @@ class Client:
         if found is None:
             return False
         if found.status == ActivityExecutionStatus.COMPLETED:
-            outcome: Outcome | None = await found.result(Outcome)
-            return outcome is not None and outcome.end_reason == WAITING
+            outcome: Fields | None = await found.result()
+            return outcome is not None and read_outcome(outcome).end_reason == WAITING
         return found.status in _OPEN
 
     async def wait(self, session_id: str, *, timeout: float | None = None) -> Outcome:
@@ -194,7 +194,7 @@ class Client:
         async with asyncio.timeout(timeout):
             while True:
                 try:
-                    outcome = await self._call(lambda client: self._find(client, session_id).result())
+                    outcome = read_outcome(await self._call(lambda client: self._find(client, session_id).result()))
                 except _NotThere:
                     outcome = None
                 except _Unavailable:
@@ -330,7 +330,7 @@ class Client:
             await self._call(
                 lambda client: client.start_activity(
                     ACTIVITY,
-                    job,
+                    to_fields(job),
                     id=job.session_id,
                     task_queue=self.task_queue,
                     start_to_close_timeout=_LONGEST,
@@ -358,8 +358,9 @@ class Client:
             )
         return found
 
-    def _find(self, client: TemporalClient, session_id: str) -> ActivityHandle[Outcome]:
-        return client.get_activity_handle(session_id, result_type=Outcome)
+    def _find(self, client: TemporalClient, session_id: str) -> ActivityHandle[Fields]:
+        found: ActivityHandle[Fields] = client.get_activity_handle(session_id)
+        return found
 
     async def _connect(self) -> TemporalClient:
         if self._client is None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
+
+import msgspec
 
 FORMAT: Final = 1
 """The version of these values: a worker refuses a newer one."""
 ACTIVITY: Final = "steersman_run_session"
+
+Fields: TypeAlias = dict[str, Any]
+"""A job or an outcome as Temporal has it: its own conversion reads the annotations of a class anew for each value."""
 
 IDLE: Final = "idle"
 """The end reason where there was nothing to do."""
@@ -42,3 +47,18 @@ class Outcome:
     loop_id: str | None = None
     text: str = ""
     last: int = 0
+
+
+def to_fields(value: Job | Outcome) -> Fields:
+    """A job or an outcome for Temporal."""
+    return msgspec.to_builtins(value)
+
+
+def read_job(fields: Fields) -> Job:
+    """A job that Temporal has; what a newer version has added is left out."""
+    return msgspec.convert(fields, Job)
+
+
+def read_outcome(fields: Fields) -> Outcome:
+    """An outcome that Temporal has."""
+    return msgspec.convert(fields, Outcome)

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from steersman.agent.named import DEFAULT_AGENT, make_named_agent
 from steersman.agent.outside import restore_settings
 from steersman.durable.held_handle import HeldHandle
-from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Job, Outcome
+from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Fields, Job, Outcome, read_job, to_fields
 from steersman.durable.questions import find_questions
 from steersman.durable.supervised import SupervisedSession
 from steersman.session.session import Session
@@ -52,11 +52,12 @@ class SessionRunner:
         self._rest_after = rest_after
 
     @activity.defn(name=ACTIVITY)
-    async def run_session(self, job: Job) -> Outcome:
-        """Run a session until nothing is queued; raises `ApplicationError` if it cannot."""
+    async def run_session(self, fields: Fields) -> Fields:
+        """Run the session of a job until nothing is queued; raises `ApplicationError` if it cannot."""
+        job = read_job(fields)
         beating = asyncio.get_running_loop().create_task(_beat(job.heartbeat / 4))
         try:
-            return await self._run(job)
+            return to_fields(await self._run(job))
         except (ApplicationError, asyncio.CancelledError):
             raise
         except Exception as error:  # whatever it is, Temporal is told what to do about it

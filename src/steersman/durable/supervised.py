@@ -23,6 +23,7 @@ from steersman.types.events import AgentEvent, ApprovalRequested, ToolExecutionE
 from steersman.types.usage import Usage
 
 _GOES_ON = ("done", "terminated")
+_FOLLOWED = frozenset((ToolExecutionStart, ToolExecutionEnd, ApprovalRequested))
 
 
 class SupervisedSession:
@@ -50,7 +51,7 @@ class SupervisedSession:
 
     async def drive(self) -> Outcome:
         """Run until nothing is queued any more."""
-        self._agent.subscribe(self._follow, answers=True)
+        self._agent.dispatcher.subscribe(self._follow, answers=True, kinds=_FOLLOWED)
         outcome = Outcome(self.session.id, IDLE, loop_id=self.session.last_loop_id)
         while (started := self._start()) is not None:
             if isinstance(started, Outcome):
