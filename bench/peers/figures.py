@@ -60,7 +60,7 @@ class Process:
         self.key = f"{peer}/{protocol}"
         self._again = (python, peer, protocol, url)
         command = [*pin(0), python, "-m", "bench.peers.worker", peer, protocol, url]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/src", "DO_NOT_TRACK": "1"}
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/src", "DO_NOT_TRACK": "1", "OPENAI_API_KEY": "none"}
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
         )

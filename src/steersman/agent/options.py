@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.loop.config import (
@@ -181,9 +181,9 @@ def check_named_models(config: AgentLoopConfig, *models: object) -> None:
 
     A `Model` may be of a provider that is registered later: it is checked when a run starts.
     """
-    for model in models if config.stream_fn is None else ():
-        if isinstance(model, str):
-            check_provider(get_model(model))
+    for given, model in zip(models, (config.model, *config.fallbacks), strict=False):
+        if isinstance(given, str) and config.stream_fn is None:
+            check_provider(cast(Model, model))
 
 
 def check_entry(tag: object, at: object) -> None:

@@ -84,7 +84,8 @@ def check_config(config: Any) -> None:
     for name in ("input_filters", *POLICY_SEAMS):
         _check_list(name, getattr(config, name))
     for name in _CALLS:
-        check_callable(name, getattr(config, name))
+        if (call := getattr(config, name)) is not None:
+            check_callable(name, call)
     _check_list("events", config.events)
     for name in config.events:
         check_one_of("events", name, ("request",))

@@ -61,7 +61,9 @@ def _check_kind(given: str, name: str, value: Any) -> None:
     """Check the options with two names here, where it is known which of them the caller wrote."""
     if name == "execution_limits" and not isinstance(value, ExecutionLimits):
         raise TypeError(f"{given} is an ExecutionLimits(...) or None, got {value!r}.")
-    if name == "retry_strategy" and not all(callable(getattr(value, method, None)) for method in _RETRY_METHODS):
+    if name == "execution_limits" or type(value) is Retry:
+        return
+    if not all(callable(getattr(value, method, None)) for method in _RETRY_METHODS):
         raise TypeError(
             f"{given} is a Retry(...), an object with the methods {' and '.join(_RETRY_METHODS)}, or None, "
             f"got {value!r}."

@@ -67,6 +67,8 @@ def read_tools(tools: Iterable[ToolLike]) -> list[Tool | Toolset]:
 
 
 def _check_list(tools: object) -> None:
+    if type(tools) is list or type(tools) is tuple:
+        return
     if isinstance(tools, Tool | str | bytes | Mapping) or not hasattr(tools, "__iter__"):
         raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
 

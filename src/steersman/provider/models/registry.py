@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from typing import Any, TypeAlias, cast
 
-from steersman.provider.models.presets import PRESETS, Preset
+from steersman.provider.models.presets import CREDENTIALS_ADVICE, PRESETS, Preset, find_base_url
 from steersman.provider.streaming.normalize import stream_events
 from steersman.types.errors import AuthenticationError
 from steersman.types.guards import is_instance
@@ -156,8 +156,10 @@ def get_model(
 
     A name is looked up in the catalogue; a `Model` stays as it is, and an agent looks up what it does not say.
     """
-    model = name if isinstance(name, Model) else _parse_name(name)
-    unknown = sorted(set(overrides) - set(_OVERRIDABLE))
+    if isinstance(name, Model) and base_url is None and api_key is None and not overrides:
+        return name
+    provider, model_id = (name.provider, name.id) if isinstance(name, Model) else _parse_name(name)
+    unknown = sorted(overrides.keys() - _OVERRIDABLE)
     if unknown:
         raise TypeError(f"A model has no {', '.join(map(repr, unknown))}; it has {', '.join(_OVERRIDABLE)}.")
     if base_url is not None and not is_instance(base_url, str):
@@ -166,18 +168,18 @@ def get_model(
         _check_base_url(base_url)
     if api_key is not None and not isinstance(api_key, str) and not callable(api_key):
         raise TypeError(f"api_key must be a string or a function that returns one, got a {type(api_key).__name__}.")
-    given = {"base_url": base_url, "api_key": api_key, **overrides}
+    given: dict[str, Any] = {"base_url": base_url, "api_key": api_key, **overrides}
     changes = {key: value for key, value in given.items() if value is not None}
-    if name is not model:
-        changes = {**_find_known_facts(model, base_url), **changes}
-    return replace(model, **changes) if changes else model
+    if isinstance(name, Model):
+        return replace(name, **changes) if changes else name
+    return Model(provider, model_id, **{**_find_known_facts(provider, model_id, base_url), **changes})
 
 
 def complete_model(model: Model) -> Model:
     """The model with what the catalogue knows about its id, where the model itself says nothing."""
     if model.prices is not None and model.context_window is not None and model.max_output_tokens is not None:
         return model
-    known = _find_known_facts(model, model.base_url)
+    known = _find_known_facts(model.provider, model.id, model.base_url)
     missing = {name: value for name, value in known.items() if getattr(model, name) is None}
     return replace(model, **missing) if missing else model
 
@@ -271,14 +273,13 @@ _PROTOCOLS: dict[str, Callable[[], StreamFn]] = {
 }
 
 
-def _find_known_facts(model: Model, base_url: str | None) -> dict[str, Any]:
+def _find_known_facts(provider: str, model_id: str, base_url: str | None) -> dict[str, Any]:
     """What the catalogue knows about a model; behind another base URL only its list prices, for an estimate."""
     from steersman.provider.models.catalogue import find_facts
-    from steersman.provider.models.presets import PRESETS, find_base_url
 
-    facts = find_facts(model.provider, model.id)
-    preset = PRESETS.get(model.provider)
-    url = base_url or find_base_url(model.provider)
+    facts = find_facts(provider, model_id)
+    preset = PRESETS.get(provider)
+    url = base_url or find_base_url(provider)
     if url is not None and (preset is None or not preset.is_own_url(url)):
         # Another server may have another context window for the same model.
         return {} if facts.prices is None else {"prices": facts.prices}
@@ -297,7 +298,8 @@ def _suggest_provider(name: str) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def _parse_name(name: object) -> Model:
+def _parse_name(name: object) -> tuple[str, str]:
+    """The provider and the id of a model."""
     if not isinstance(name, str):
         raise TypeError(f"A model is 'provider:model-id' or a Model, got {name!r}.")
     provider, colon, model_id = name.strip().partition(":")
@@ -306,17 +308,18 @@ def _parse_name(name: object) -> Model:
             f"A model is named 'provider:model-id', such as 'anthropic:claude-sonnet-4-5', got {name!r}. "
             f"Known providers: {', '.join(list_provider_names())}."
         )
-    return Model(provider.strip(), model_id.strip())
+    return provider.strip(), model_id.strip()
 
 
 def _check_base_url(url: str) -> None:
     """Check a base URL without showing what may be a password."""
-    from steersman.provider.http.errors import has_credentials
-    from steersman.provider.models.presets import CREDENTIALS_ADVICE
-
     shown = url.rpartition("@")[2]
     if not url.startswith(("http://", "https://")):
         raise ValueError(f"base_url must be a URL such as 'http://127.0.0.1:8000/v1', got {shown!r}.")
+    if "@" not in url:
+        return
+    from steersman.provider.http.errors import has_credentials  # only errors need it
+
     if has_credentials(url):
         raise ValueError(f"base_url has a user name or a password before {shown!r}. {CREDENTIALS_ADVICE}")
 
