@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -48,6 +48,26 @@ def reopened(store: Store, session_id: str, *turns: Any, **options: Any) -> tupl
     """What another program makes of a session: an agent with a script of its own."""
     script = ScriptedModel(*turns)
     return Agent(script.model, session=Session.open(store, session_id), **options), script
+
+
+def session_of(agent: Agent) -> Session:
+    """The session that this agent has for sure."""
+    assert agent.session is not None
+    return agent.session
+
+
+def revived(
+    store: Store, session_id: str, turns: Sequence[Any], **options: Any
+) -> Iterator[tuple[list[Record], Agent, bool]]:
+    """Kill a program after each of its records: what is left, an agent with it, and whether it has anything to do."""
+    found = records(store, session_id)
+    for length in range(1, len(found) + 1):
+        left = found[:length]
+        roles = [record.payload["message"]["role"] for record in left if record.type == "message"]
+        answers = roles.count("assistant")
+        again, _ = reopened(store, planted(store, left), *turns[answers:], **options)
+        yield left, again, bool(roles) and answers < len(turns)
+        done(again)
 
 
 def said(messages: Iterable[AgentMessage]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.session.kit import cut, done, planted, records, reopened
+from tests.session.kit import done, planted, records, reopened, revived, session_of
 
 from steersman import Agent, Session, ToolContext, tool
 from steersman.context.log import Log
@@ -50,11 +50,6 @@ def _agent(store: Store, *turns: Any, **options: Any) -> Agent:
     return Agent(ScriptedModel(*turns).model, tools=[keep], session=Session.create(store), **options)
 
 
-def _session(agent: Agent) -> Session:
-    assert agent.session is not None
-    return agent.session
-
-
 def _read(kept: Artifacts) -> dict[str, list[bytes]]:
     """The contents of all versions of all artifacts."""
     return {
@@ -73,7 +68,7 @@ async def test_a_session_keeps_every_version(stores: Store) -> None:
         "version 1: 1,2",
         "version 2: 1,3",
     ]
-    id = _session(agent).id
+    id = session_of(agent).id
     done(agent)
     again, _ = reopened(stores, id)
     assert _read(again.artifacts) == expected
@@ -115,7 +110,7 @@ async def test_a_save_on_one_branch_is_not_seen_on_the_others(stores: Store) -> 
     await agent.run("One.")
     answered = agent.context.log.entry_id_of(1)
     await agent.run("Two.")
-    session = _session(agent)
+    session = session_of(agent)
     ways: dict[str, dict[str, list[bytes]]] = {session.tree()[0].leaf: {}}
     for number in (1, 2):
         session.branch(answered)
@@ -141,25 +136,22 @@ async def test_a_killed_run_goes_on_with_the_versions_it_had() -> None:
     turns = [_keep("a", "1"), _keep("a", "2"), "Done."]
     agent = _agent(store, *turns)
     await agent.run("Go.")
-    id = _session(agent).id
+    id = session_of(agent).id
     done(agent)
-    found = records(store, id)
-    for length in range(1, len(found) + 1):
-        saved = sum(record.type == "artifact" for record in found[:length])
-        said = [record.payload["message"] for record in found[:length] if record.type == "message"]
-        answers = [message["role"] for message in said].count("assistant")
-        again, _ = reopened(store, cut(store, id, length), *turns[answers:], tools=[keep])
+    for left, again, unfinished in revived(store, id, turns, tools=[keep]):
+        saved = sum(record.type == "artifact" for record in left)
         assert _read(again.artifacts) == ({"a": [b"1", b"2"][:saved]} if saved else {})
-        if len(again.messages) > 0 and answers < 3:
+        if unfinished:
             await again.continue_()
             # A call that was cut after its save runs again, and saves again.
             assert again.artifacts.load("a") == b"2"
-        done(again)
 
 
 _STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("save"), st.sampled_from("ab"), st.integers(0, 3)),
+        st.tuples(st.just("set"), st.sampled_from("abc"), st.integers(0, 9)),
+        st.tuples(st.just("delete"), st.sampled_from("abc"), st.none()),
         st.tuples(st.just("say"), st.none(), st.none()),
         st.tuples(st.just("branch"), st.integers(0, 20), st.none()),
         st.tuples(st.just("reopen"), st.none(), st.none()),
@@ -168,28 +160,42 @@ _STEPS = st.lists(
 )
 
 
+def _change(log: Log, kind: str, name: str, value: Any) -> None:
+    if kind == "save":
+        log.artifacts.save(name, str(value))
+    elif kind == "set":
+        log.state[name] = value
+    else:
+        log.state.pop(name, None)
+
+
+def _all(log: Log) -> tuple[dict[str, list[bytes]], dict[str, Any]]:
+    return _read(log.artifacts), dict(log.state)
+
+
 @given(_STEPS)
-def test_a_session_has_the_artifacts_of_a_log_in_memory(steps: list[tuple[str, Any, Any]]) -> None:
+def test_a_session_has_the_artifacts_and_the_state_of_a_log_in_memory(steps: list[tuple[str, Any, Any]]) -> None:
     store = MemoryStore()
     session = Session.create(store, "s")
     ids: list[str] = []
     for kind, first, value in steps:
         log = session.log
-        if kind == "save":
-            log.artifacts.save(first, str(value))
+        if kind in ("save", "set", "delete"):
+            _change(log, kind, first, value)
         elif kind == "say":
             ids.append(log.append(UserMessage("x") if len(log.messages) % 2 == 0 else AssistantMessage("y")))
         elif kind == "branch" and ids:
             at = ids[int(first) % len(ids)]
-            expected = _read(session.find_log_with(at).fork(at).artifacts)
-            assert _read(session.branch(at).artifacts) == expected
+            expected = _all(session.find_log_with(at).fork(at))
+            assert _all(session.branch(at)) == expected
         elif kind == "reopen":
-            expected = _read(log.artifacts)
+            expected = _all(log)
             session.close()
             session = Session.open(store, "s")
-            assert _read(session.artifacts) == expected
+            assert _all(session.log) == expected
             for place in range(len(log.entries) + 1):
                 assert set(session.log.artifacts.compute(place)) == set(log.artifacts.compute(place))
+                assert session.log.state.compute(place) == log.state.compute(place), log.state.changes
     session.close()
 
 
@@ -210,7 +216,7 @@ async def test_a_save_is_an_event_of_the_run_and_tools_in_threads_lose_nothing()
     told: list[Any] = []
     agent.subscribe(lambda event: told.append(event.data) if isinstance(event, CustomEvent) else None)
     await agent.run("Go.")
-    expected, id = _read(agent.artifacts), _session(agent).id
+    expected, id = _read(agent.artifacts), session_of(agent).id
     assert sorted(expected["shared"]) == sorted(f"{name}{number}".encode() for name in "abcd" for number in range(20))
     assert sorted(event["version"] for event in told) == list(range(1, 81))
     assert set(told[0]) == {"name", "version", "size", "mime_type", "sha256"}
@@ -247,7 +253,7 @@ async def test_artifacts_and_state_go_with_an_export_and_come_back_with_an_impor
     await agent.run("Go on.")
     agent.artifacts.save("bytes", bytes(range(256)))
     expected, state = _read(agent.artifacts), dict(agent.state)
-    session = _session(agent)
+    session = session_of(agent)
     session.export(tmp_path / "s.jsonl")
     done(agent)
     with Session.import_(tmp_path / "s.jsonl", stores, "other") as other:
@@ -277,7 +283,7 @@ async def test_another_session_gets_the_artifacts_with_the_log() -> None:
 async def test_an_agent_without_its_session_keeps_the_artifacts() -> None:
     agent = _agent(MemoryStore(), _keep("a", "1"), "Done.")
     await agent.run("Go.")
-    session = _session(agent)
+    session = session_of(agent)
     agent.configure(session=None)
     session.close()
     agent.artifacts.save("a", "2")
@@ -290,7 +296,7 @@ async def test_edited_messages_keep_the_artifacts_and_a_reset_empties_them() -> 
     await agent.run("Go.")
     agent.messages.pop()
     assert _read(agent.artifacts) == {"a": [b"1"]}
-    id = _session(agent).id
+    id = session_of(agent).id
     agent.reset()
     assert _read(agent.artifacts) == {}
     done(agent)
@@ -506,6 +512,6 @@ def test_missing_names_and_versions_are_told_with_what_there_is() -> None:
 async def test_a_session_with_artifacts_is_replayed() -> None:
     agent = _agent(MemoryStore(), _keep("a", "1"), "Done.")
     await agent.run("Go.")
-    replayed = await replay(_session(agent))
+    replayed = await replay(session_of(agent))
     assert [run.end_reason for run in replayed.runs] == ["done"]
     done(agent)

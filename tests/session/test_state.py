@@ -6,10 +6,8 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.rows import each_row
-from tests.session.kit import cut, done, planted, records, reopened
+from tests.session.kit import done, planted, records, reopened, revived, session_of
 
 from steersman import Agent, Session, ToolContext, tool
 from steersman.context.log import Log
@@ -17,7 +15,7 @@ from steersman.policy.hooks import PolicyView
 from steersman.session.stores.memory import MemoryStore
 from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel, answer, call, replay
-from steersman.types.messages import AssistantMessage, UserMessage
+from steersman.types.messages import UserMessage
 from steersman.types.state import MAX_STATE_BYTES, State
 
 
@@ -36,11 +34,6 @@ def _agent(store: Store, *turns: Any, **options: Any) -> Agent:
     return Agent(ScriptedModel(*turns).model, tools=[keep], session=Session.create(store), **options)
 
 
-def _session(agent: Agent) -> Session:
-    assert agent.session is not None
-    return agent.session
-
-
 async def test_a_session_keeps_the_state(stores: Store) -> None:
     agent = _agent(stores, _keep("a", 1), "Done.")
     agent.state["before"] = {"list": [1, None, "x"]}
@@ -49,7 +42,7 @@ async def test_a_session_keeps_the_state(stores: Store) -> None:
     del agent.state["c"]
     expected = {"before": {"list": [1, None, "x"]}, "a": 1, "b": 2}
     assert agent.state == expected
-    id = _session(agent).id
+    id = session_of(agent).id
     done(agent)
     again, _ = reopened(stores, id)
     assert again.state == expected
@@ -81,7 +74,7 @@ async def test_a_change_on_one_branch_is_not_seen_on_the_others(stores: Store) -
     await agent.run("One.")
     answered = agent.context.log.entry_id_of(1)
     await agent.run("Two.")
-    session = _session(agent)
+    session = session_of(agent)
     ways: dict[str, dict[str, int]] = {session.tree()[0].leaf: {}}
     for number in (1, 2):
         session.branch(answered)
@@ -122,7 +115,7 @@ async def test_tools_in_parallel_and_in_threads_lose_nothing() -> None:
     agent = Agent(script.model, tools=[count], session=Session.create(store))
     await agent.run("Go.")
     assert {name: agent.state[name] for name in "abcd"} == dict.fromkeys("abcd", 49)
-    expected, id = dict(agent.state), _session(agent).id
+    expected, id = dict(agent.state), session_of(agent).id
     done(agent)
     with Session.open(store, id, write=False) as session:
         assert session.log.state == expected
@@ -130,63 +123,19 @@ async def test_tools_in_parallel_and_in_threads_lose_nothing() -> None:
 
 async def test_a_killed_run_goes_on_with_the_state_it_had() -> None:
     store = MemoryStore()
-    agent = _agent(store, _keep("a", 1), _keep("b", 2), "Done.")
+    turns = [_keep("a", 1), _keep("b", 2), "Done."]
+    agent = _agent(store, *turns)
     await agent.run("Go.")
-    id = _session(agent).id
+    id = session_of(agent).id
     done(agent)
-    found = records(store, id)
-    for length in range(1, len(found) + 1):
+    for left, again, unfinished in revived(store, id, turns, tools=[keep]):
         expected: dict[str, Any] = {}
-        for record in found[:length]:
+        for record in left:
             expected.update(record.payload["set"] if record.type == "state" else {})
-        turns = [_keep("a", 1), _keep("b", 2), "Done."]
-        said = [record.payload["message"] for record in found[:length] if record.type == "message"]
-        answers = [message["role"] for message in said].count("assistant")
-        again, _ = reopened(store, cut(store, id, length), *turns[answers:], tools=[keep])
         assert again.state == expected
-        if len(again.messages) > 0 and answers < 3:
+        if unfinished:
             await again.continue_()
             assert again.state == {"a": 1, "b": 2}
-        done(again)
-
-
-_STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("set"), st.sampled_from("abc"), st.integers(0, 9)),
-        st.tuples(st.just("delete"), st.sampled_from("abc"), st.none()),
-        st.tuples(st.just("say"), st.none(), st.none()),
-        st.tuples(st.just("branch"), st.integers(0, 20), st.none()),
-        st.tuples(st.just("reopen"), st.none(), st.none()),
-    ),
-    max_size=25,
-)
-
-
-@given(_STEPS)
-def test_a_session_has_the_state_of_a_log_in_memory(steps: list[tuple[str, Any, Any]]) -> None:
-    store = MemoryStore()
-    session = Session.create(store, "s")
-    ids: list[str] = []
-    for kind, first, value in steps:
-        log = session.log
-        if kind == "set":
-            log.state[first] = value
-        elif kind == "delete":
-            log.state.pop(first, None)
-        elif kind == "say":
-            ids.append(log.append(UserMessage("x") if len(log.messages) % 2 == 0 else AssistantMessage("y")))
-        elif kind == "branch" and ids:
-            at = ids[int(first) % len(ids)]
-            alone = session.find_log_with(at).fork(at)
-            assert session.branch(at).state == alone.state
-        elif kind == "reopen":
-            expected, changes = dict(log.state), log.state.changes
-            session.close()
-            session = Session.open(store, "s")
-            assert session.log.state == expected
-            for place in range(len(log.entries) + 1):
-                assert session.log.state.compute(place) == log.state.compute(place), changes
-    session.close()
 
 
 async def test_another_session_gets_the_state_with_the_log() -> None:
@@ -226,7 +175,7 @@ async def test_a_damaged_change_is_left_out_and_reported() -> None:
     store = MemoryStore()
     agent = _agent(store, _keep("a", 1), _keep("b", 2), "Done.")
     await agent.run("Go.")
-    id = _session(agent).id
+    id = session_of(agent).id
     done(agent)
     found = records(store, id)
     at = next(place for place, record in enumerate(found) if record.type == "state")
@@ -312,7 +261,7 @@ def test_values_are_copies_that_cannot_be_changed() -> None:
 async def test_a_session_with_state_is_replayed() -> None:
     agent = _agent(MemoryStore(), _keep("a", 1), "Done.")
     await agent.run("Go.")
-    replayed = await replay(_session(agent))
+    replayed = await replay(session_of(agent))
     assert [run.end_reason for run in replayed.runs] == ["done"]
     assert [message.role for message in replayed.log.messages] == [message.role for message in agent.messages]
     done(agent)
