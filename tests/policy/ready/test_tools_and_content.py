@@ -87,6 +87,8 @@ def test_only_the_places_of_choice_are_judged() -> None:
     assert agent.run_sync("Is it red?").end_reason == "done"
     with pytest.raises(ValueError, match="places"):
         ContentFilter(refuse_red, places=["everywhere"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="ContentFilter takes a function of a text"):
+        ContentFilter("red")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("says", [RuntimeError("down"), True, False, 0])

@@ -35,12 +35,14 @@ class JudgeError(SteersmanError):
 class ContentFilter:
     """Refuses a text when `judge(text)` returns a reason; `None` lets it through, and raising refuses it.
 
-    In `input_filters=[content]` it judges prompts, steering and follow-ups; in `hooks=[content]` it judges tool results
-    (one that is refused is withheld) and answers (the run ends `stopped`; the answer was already streamed). `places`
-    says which of these three are judged.
+    In `input_filters=[content.filter]` it judges prompts, steering and follow-ups; in `hooks=[content]` it judges tool
+    results (one that is refused is withheld) and answers (the run ends `stopped`; the answer was already streamed).
+    `places` says which of these three are judged.
     """
 
     def __init__(self, judge: JudgeText, *, places: Iterable[FilterPlace] = get_args(FilterPlace)) -> None:
+        if not callable(judge):
+            raise TypeError(f"ContentFilter takes a function of a text that returns a reason or None, got {judge!r}.")
         self._judge = judge
         self._places = frozenset(places)
         if unknown := self._places - set(get_args(FilterPlace)):
