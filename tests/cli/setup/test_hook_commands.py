@@ -10,7 +10,8 @@ import pytest
 
 from steersman import Agent
 from steersman.cli.exits import UserError
-from steersman.cli.setup.hook_commands import HookCommands, HookFailed, parse_answer, run_hook
+from steersman.cli.setup.hook_commands import HookCommands, parse_answer
+from steersman.cli.setup.hook_process import HookFailed, run_hook
 from steersman.cli.setup.settings import HookSettings, Seam
 from steersman.cli.setup.settings_parser import parse_settings
 from steersman.testing import ScriptedModel, answer, call

@@ -18,7 +18,7 @@ from tests.tools.builtin.shells import run, text
 
 from steersman import Tool
 from steersman.tools.builtin.bash_tool import bash_tool
-from steersman.tools.builtin.command import OutputCapture
+from steersman.tools.builtin.output_capture import OutputCapture
 from steersman.tools.confine.scratch import Scratch
 from steersman.tools.output import truncate_output
 from steersman.types.tools import ToolOutput

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.builtin.command import Command, CommandOutcome, OutputCapture
+from steersman.tools.builtin.command import Command, CommandOutcome
+from steersman.tools.builtin.output_capture import OutputCapture
 from steersman.tools.confine.launch import build_child_environment
 from steersman.tools.confine.protected_paths import find_sandbox_paths
 from steersman.tools.confine.sandbox import Confinement, confinement

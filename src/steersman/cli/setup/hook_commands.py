@@ -1,45 +1,38 @@
 """The hooks of the settings: commands that are told as JSON what happens, and whose exit code or answer decides.
 
 A gate (`before_tool`, `after_tool`, `prompt`) whose command fails in any way says no. `end` and `waiting` only tell. A
-command runs as the user, without a sandbox, in the folder of the agent, with the environment that tools get.
+hook of the user runs as the user; one of a project runs in the sandbox of `bash`, whatever tools have written there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
-import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import msgspec
 
 from steersman.cli.setup.hook_files import HookFiles
+from steersman.cli.setup.hook_process import HookFailed, run_hook
+from steersman.cli.setup.hook_sandbox import HookSandbox
 from steersman.cli.setup.settings import HookSettings, Seam
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.hooks import HookError
 from steersman.policy.patterns import fold_lookalikes
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Rewrite, Skip, Warn
 from steersman.tools.calling import call_in_thread
-from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
-from steersman.tools.confine.protected_paths import leads_through
 from steersman.types.content import TextContent, ToolCall
+from steersman.types.errors import ToolError
 from steersman.types.events import AgentEnd, AgentEvent, ApprovalRequested
 from steersman.types.tools import ToolOutput
-
-MAX_OUTPUT = 1_000_000
-"""The most bytes that a command may write."""
 
 DENIED = 2
 """The exit code that says no; every other one than 0 is a failure, which says no as well."""
 
 _SHOWN = 500
-_PYTHON_MODULE = re.compile(r"\bpython[0-9.]*(?:\s+-\S+)*?\s+-\w*[cm]\b")
 _ANSWERS: Mapping[Seam, frozenset[str]] = {
     "before_tool": frozenset(("deny", "arguments")),
     "after_tool": frozenset(("deny", "output", "add")),
@@ -47,10 +40,6 @@ _ANSWERS: Mapping[Seam, frozenset[str]] = {
     "end": frozenset[str](),
     "waiting": frozenset[str](),
 }
-
-
-class HookFailed(Exception):
-    """A command that failed; the text says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +60,11 @@ class HookCommands:
         hooks: Sequence[HookSettings],
         workspace: Path,
         notify: Callable[[str], None],
-        files: HookFiles | None = None,
+        sandbox: HookSandbox | None = None,
     ) -> None:
         self._hooks = hooks
-        self._files = HookFiles(hooks, workspace) if files is None else files
+        self._files = HookFiles([hook for hook in hooks if not hook.of_project], workspace)
+        self._sandbox = HookSandbox(workspace) if sandbox is None else sandbox
         self._changed: set[HookSettings] = set()
         self._workspace = workspace
         self._notify = notify
@@ -158,16 +148,19 @@ class HookCommands:
         """Runs a command; a failure of any kind is a no."""
         told = {"at": hook.at, "folder": os.fspath(self._workspace), **told}
         try:
-            if (why := await call_in_thread(lambda: self._files.explain_change(hook))) is not None:
-                self._note_change(hook, why)
-                raise HookFailed(f"it is not run, because {why}")
             data = msgspec.json.encode(told, enc_hook=repr)
-            code, said, errors = await run_hook(hook, data, self._workspace)
-            return parse_answer(hook.at, code, said, errors)
+            run = self._sandbox.run if hook.of_project else self._run_as_user
+            return parse_answer(hook.at, *await run(hook, data))
         except HookFailed as error:
             return HookAnswer(denied=str(error))
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except (ToolError, OSError, ValueError, TypeError, RecursionError) as error:
             return HookAnswer(denied=f"it could not be asked: {error}")
+
+    async def _run_as_user(self, hook: HookSettings, told: bytes) -> tuple[int, str, str]:
+        if (why := await call_in_thread(lambda: self._files.explain_change(hook))) is not None:
+            self._note_change(hook, why)
+            raise HookFailed(f"it is not run, because {why}")
+        return await run_hook(hook, told, self._workspace)
 
     def _note_change(self, hook: HookSettings, why: str) -> None:
         if hook not in self._changed and hook.at not in ("end", "waiting"):
@@ -200,102 +193,6 @@ def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
         raise HookFailed("its answer has a value of the wrong type")
     deny, output, add = cast(list[str | None], texts)
     return HookAnswer(deny, cast("dict[str, Any] | None", arguments), output, add or "")
-
-
-async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, str, str]:
-    """Runs a command with this input; returns its exit code, stdout and stderr. What it started ends with it."""
-    with TemporaryFile() as given, _Output() as said, _Output() as errors:
-        given.write(told)
-        given.seek(0)
-        process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            hook.command,
-            stdin=given,
-            stdout=said.writing,
-            stderr=errors.writing,
-            cwd=folder,
-            env=_build_environment(hook, folder),
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(hook.timeout):
-                await _wait_for(process, said, errors)
-        except TimeoutError:
-            raise HookFailed(f"it gave no answer within {hook.timeout:g} s") from None
-        finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            code = await process.wait()
-        return code, said.read(), errors.read()
-
-
-def _build_environment(hook: HookSettings, folder: Path) -> dict[str, str]:
-    found = build_child_environment({"PYTHONDONTWRITEBYTECODE": "1"})
-    if hook.of_project:
-        return found
-    # What the user means is not in the folder the user happens to work in, nor where a tool may have put it.
-    root = os.path.realpath(folder)
-    outside = [place for place in found["PATH"].split(os.pathsep) if not leads_through(place, [root])]
-    found["PATH"] = os.pathsep.join(outside) or DEFAULT_PATH
-    if _PYTHON_MODULE.search(hook.command):
-        found["PYTHONSAFEPATH"] = "1"
-    return found
-
-
-async def _wait_for(process: asyncio.subprocess.Process, *outputs: _Output) -> None:
-    """Waits for the end of a command, or until it has written too much."""
-    waits = [asyncio.ensure_future(wait) for wait in (process.wait(), *(output.is_full.wait() for output in outputs))]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.wait(waits)
-
-
-class _Output:
-    """What a command writes to a pipe, up to a limit. The end of the pipe is not waited for.
-
-    A program that was left in the background may keep it open.
-    """
-
-    def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        self._data = bytearray()
-        self.is_full = asyncio.Event()
-
-    def __enter__(self) -> Self:
-        asyncio.get_running_loop().add_reader(self._reading, self._take)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-        os.close(self._reading)
-        os.close(self.writing)
-
-    def read(self) -> str:
-        """All that was written until now; raises `HookFailed` if it was too much."""
-        while self._take():
-            pass
-        if len(self._data) > MAX_OUTPUT:
-            raise HookFailed(f"it wrote more than {MAX_OUTPUT:,} bytes")
-        return self._data.decode(errors="replace")
-
-    def _take(self) -> bool:
-        if len(self._data) > MAX_OUTPUT:
-            self._stop()
-            self.is_full.set()
-            return False
-        try:
-            self._data += (piece := os.read(self._reading, 65_536))
-        except BlockingIOError:
-            return False
-        return bool(piece)
-
-    def _stop(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._reading)
 
 
 def _get_text(output: ToolOutput) -> str:

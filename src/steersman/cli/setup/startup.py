@@ -21,12 +21,10 @@ from steersman.cli.setup.agent_files import TASK, load_agent_files, make_task_to
 from steersman.cli.setup.budget import add_usual_prices, build_limits
 from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.hook_commands import HookCommands
-from steersman.cli.setup.hook_files import HookFiles
 from steersman.cli.setup.kept_model import choose_kept_model
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.model_choice import LOCAL_FILE, Choice, choose_model, resolve_model
 from steersman.cli.setup.settings import (
-    PROJECT_FILE,
     Settings,
     find_checkpoint_file,
     find_config_file,
@@ -34,7 +32,7 @@ from steersman.cli.setup.settings import (
     read_file_bytes,
 )
 from steersman.cli.setup.settings_parser import read_settings
-from steersman.cli.setup.trust import find_nearest, load_project_settings
+from steersman.cli.setup.trust import load_project_settings
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.compaction.strategies import ContextConfig
 from steersman.context.instructions import find_instructions
@@ -168,7 +166,7 @@ async def start_agent(
         if files is not None:
             stack.callback(files.close)
             tools = files.watch(tools)
-        hooks = await _find_hooks(plan.settings, workspace, ask=trust, notify=note)
+        hooks = HookCommands(plan.settings.hooks, workspace, note) if plan.settings.hooks else None
         agent = plan.build_agent(options, tools, get_system_prompt(plan.model), session, approve, hooks)
         stack.enter_context(agent)
         if files is not None:
@@ -193,23 +191,6 @@ async def start_agent(
         )
         await started.prepare(plan.model, progress)
         yield started
-
-
-async def _find_hooks(
-    settings: Settings,
-    workspace: Path,
-    *,
-    ask: Callable[[str, str], Awaitable[bool]] | None,
-    notify: Callable[[str], None],
-) -> HookCommands | None:
-    """The hooks of the settings; asks about the files that those of the project run."""
-    if not settings.hooks:
-        return None
-    files = HookFiles(settings.hooks, workspace)
-    path = find_nearest(workspace, PROJECT_FILE)
-    if path is not None:
-        await files.trust(path, ask=ask, notify=notify)
-    return HookCommands(settings.hooks, workspace, notify, files)
 
 
 def _open_history(

@@ -25,6 +25,7 @@ AskTrust: TypeAlias = Callable[[str, str], Awaitable[bool]]
 Notify: TypeAlias = Callable[[str], None]
 
 MCP_FILE = ".mcp.json"
+_HOOKS = ", whose hooks run code of the project that is not judged, in the sandbox of bash"
 _HOW = "To see and trust it, run `steersman` without -p in this folder, on a terminal."
 _AGAIN = "You are asked again at the next start."
 
@@ -36,15 +37,29 @@ async def load_project_settings(workspace: Path, *, ask: AskTrust | None, notify
     if path is None or content is None:
         return Settings()
     parse = partial(parse_settings, content, path, project=True)
-    return parse() if await trust_content(path, content, ask=ask, notify=notify, check=parse) else Settings()
+    is_trusted = await trust_content(path, content, ask=ask, notify=notify, check=parse, about=_describe_hooks(parse))
+    return parse() if is_trusted else Settings()
+
+
+def _describe_hooks(parse: Callable[[], Settings]) -> str:
+    try:
+        return _HOOKS if parse().hooks else ""
+    except UserError:
+        return ""  # told after a yes; such settings do not count
 
 
 async def trust_content(
-    path: Path, content: bytes, *, ask: AskTrust | None, notify: Notify, check: Callable[[], object] | None = None
+    path: Path,
+    content: bytes,
+    *,
+    ask: AskTrust | None,
+    notify: Notify,
+    check: Callable[[], object] | None = None,
+    about: str = "",
 ) -> bool:
     """Whether the user trusts a file or folder of the project with this content; asks about what is new.
 
-    `check` raises for a content that is wrong, and is not trusted even after a yes.
+    `check` raises for a content that is wrong, and is not trusted even after a yes. `about` is added to the question.
     """
     try:
         if Trust().allows(path, content):
@@ -52,7 +67,7 @@ async def trust_content(
     except McpError as error:
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return False
-    if not await _ask_user(path, _decode_exactly(content), ask):
+    if not await _ask_user(path, _decode_exactly(content), ask, about):
         notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_tell_how(ask)}")
         return False
     if check is not None:
@@ -127,9 +142,9 @@ def _load_servers(
     )
 
 
-async def _ask_user(path: Path, content: str, ask: AskTrust | None) -> bool:
+async def _ask_user(path: Path, content: str, ask: AskTrust | None, about: str = "") -> bool:
     """Shows the content and asks the user to trust it; `False` if there is no terminal to ask on."""
-    return ask is not None and await ask(f"Trust {_quote_path(path)}?", content)
+    return ask is not None and await ask(f"Trust {_quote_path(path)}{about}?", content)
 
 
 def _tell_how(ask: AskTrust | None) -> str:

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import re
-import shutil
 import signal
-import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 # Imported here and not on first use: a command may be able to write to the folder of this code.
-from steersman.tools.builtin.command import CommandOutcome, OutputCapture, run_command
+from steersman.tools.builtin.command import CommandOutcome, run_command
+from steersman.tools.builtin.output_capture import OutputCapture
+from steersman.tools.builtin.shell import PreparedCommand, Shell, check_unmoved
 from steersman.tools.calling import call_in_thread
-from steersman.tools.confine.changed_folders import note_change
-from steersman.tools.confine.command_environment import COMMAND_ENVIRONMENT
-from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, set_aside
-from steersman.tools.confine.home import make_home, read_git_identity, remove_home
-from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
-from steersman.tools.confine.protected_paths import GIT, Git, SandboxPaths, find_sandbox_paths, select_nested
-from steersman.tools.confine.running_commands import BegunCommand, begin_command
-from steersman.tools.confine.sandbox import SANDBOXES, Confinement, Sandbox, confinement
-from steersman.tools.confine.scratch import Scratch
-from steersman.tools.confine.trusted_imports import keep_imports_out
+from steersman.tools.confine.protected_paths import GIT, Git
+from steersman.tools.confine.sandbox import SANDBOXES, Sandbox
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
@@ -78,80 +69,51 @@ def bash_tool(
         raise ValueError(f"sandbox is one of {', '.join(map(repr, SANDBOXES))}, got {sandbox!r}.")
     if git not in GIT:
         raise ValueError(f"git is one of {', '.join(map(repr, GIT))}, got {git!r}.")
-    shell = _Shell(
-        root=_resolve_root(workspace, sandbox),
-        sandbox=sandbox,
-        allow_network=allow_network,
+    calls = _Calls(
+        Shell(
+            workspace,
+            sandbox=sandbox,
+            allow_network=allow_network,
+            readable=readable,
+            writable=writable,
+            git=git,
+            env=env,
+        ),
         timeout=_check_seconds("timeout", timeout),
         max_timeout=_check_seconds("max_timeout", max_timeout),
-        readable=[os.path.realpath(path) for path in readable],
-        writable=[os.path.realpath(path) for path in writable],
-        git=git,
-        env=dict(env or {}),
         output_folder=None if output_folder is None else os.path.realpath(output_folder),
     )
 
     async def bash(command: _Line, ctx: ToolContext, timeout: _Seconds = None) -> ToolOutput:
-        return await shell.run(command, timeout, ctx)
+        return await calls.run(command, timeout, ctx)
 
-    return tool(name="bash", description=shell.describe(), sequential=sequential)(bash)
-
-
-def _resolve_root(workspace: Workspace | str | os.PathLike[str], sandbox: Sandbox) -> str:
-    # By type, because a `Path` also has an attribute `root`, which is "/".
-    root = os.path.realpath(workspace if isinstance(workspace, str | os.PathLike) else workspace.root)
-    if root == os.sep and sandbox != "off":
-        raise ValueError("The whole file system cannot be a sandboxed workspace: give a folder, or sandbox='off'.")
-    return root
+    return tool(name="bash", description=calls.describe(), sequential=sequential)(bash)
 
 
-class _Shell:
+class _Calls:
     """The settings of one `bash` tool, and the state that its calls share."""
 
-    def __init__(
-        self,
-        *,
-        root: str,
-        sandbox: Sandbox,
-        allow_network: bool,
-        timeout: float,
-        max_timeout: float,
-        readable: list[str],
-        writable: list[str],
-        git: Git,
-        env: dict[str, str],
-        output_folder: str | None,
-    ) -> None:
+    def __init__(self, shell: Shell, *, timeout: float, max_timeout: float, output_folder: str | None) -> None:
         if timeout > max_timeout:
             raise ValueError(f"timeout is at most max_timeout ({max_timeout:g}), got {timeout!r}.")
-        self.root = root
-        keep_imports_out(root)
-        self.sandbox: Sandbox = sandbox
-        self.allow_network = allow_network
+        self.shell = shell
         self.timeout = timeout
         self.max_timeout = max_timeout
-        self.readable = readable
-        self.writable = writable
-        self.git: Git = git
-        self.env = env
         self.output_folder = output_folder
-        self.scratch = Scratch()
-        self.snapshot: FolderSnapshot | None = None
-        self.snapshot_lock = threading.Lock()
         self.saved: deque[str] = deque()
 
     def describe(self) -> str:
         """Describe the tool for the model."""
         words = [
-            f"Run a command with bash in {self.root}. Standard output and standard error come back together.",
+            f"Run a command with bash in {self.shell.root}. Standard output and standard error come back together.",
             f"It is ended after {self.timeout:g} seconds, or after `timeout` seconds (at most {self.max_timeout:g}).",
             "Standard input is empty. When the command returns, whatever it left running in the background is ended.",
             "Each call is a new shell: folder and variables are not kept.",
         ]
-        if self.sandbox != "off":
-            reach = "" if self.allow_network else " and there is no network"
+        if self.shell.sandbox != "off":
+            reach = "" if self.shell.allow_network else " and there is no network"
             words.append(f"Only this folder and $TMPDIR can be written{reach}; $HOME is empty in each call.")
-            if self.git == "read-only":
+            if self.shell.git == "read-only":
                 words.append("Git repositories can be read but not written, so there are no commits.")
         return " ".join(words)
 
@@ -159,7 +121,7 @@ class _Shell:
         """Run a command; return its output and how it ended."""
         seconds = self._choose_timeout(timeout)
         _check_command(command)
-        sandbox, plan, home, begun = await call_in_thread(self._plan_command, command)
+        prepared = await call_in_thread(self._prepare, command)
         captured = OutputCapture(
             self._make_output_folder, max_bytes=MAX_BYTES, max_lines=MAX_LINES, max_file_bytes=MAX_FILE_BYTES
         )
@@ -170,10 +132,9 @@ class _Shell:
         refused: list[str] = []
 
         def finish() -> None:
-            if begun is not None:
-                refused.extend(self._clean_up(home, begun))
+            refused.extend(self.shell.clear_up(prepared))
 
-        ended = await run_command(plan, captured, timeout=seconds, on_output=show, on_end=finish)
+        ended = await run_command(prepared.plan, captured, timeout=seconds, on_output=show, on_end=finish)
         text, truncated = await call_in_thread(self._finish_output, captured)
         details: dict[str, Any] = {
             "exit_code": None if ended.timed_out else _get_exit_code(ended),
@@ -183,13 +144,13 @@ class _Shell:
             "truncated": truncated,
             "output_file": captured.path,
             "ended": list(ended.left),
-            "sandbox": sandbox.kind,
+            "sandbox": prepared.sandbox.kind,
         }
         notes = [*_describe_end(ended, seconds), *refused]
         refused += ended.refused
         failed = ended.timed_out or ended.status != 0 or bool(refused)
         met_git = any(map(_MADE_GIT.search, refused)) or (ended.status != 0 and _MET_GIT.search(text) is not None)
-        if self.git == "read-only" and met_git:
+        if self.shell.git == "read-only" and met_git:
             notes.append(_GIT_NOTE)
         return ToolOutput(_append_notes(text, notes), details=details, is_error=failed)
 
@@ -210,123 +171,26 @@ class _Shell:
             raise ToolError(f"The timeout is more than 0 and at most {self.max_timeout:g} seconds, got {timeout:g}.")
         return timeout
 
-    @functools.cached_property
-    def _git_identity(self) -> str:
-        """The user's name for commits, read once."""
-        return read_git_identity(self.root)
-
-    def _plan_command(self, command: str) -> tuple[Confinement, dict[str, Any], str, BegunCommand | None]:
-        """Build the plan of a command; also return its home folder, and what was protected when it began.
-
-        A command without a sandbox has neither.
-        """
-        if not os.path.isdir(self.root):
-            raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
-        _check_unmoved((self.root, *self.writable, *self.readable, self.output_folder or self.root))
-        sandbox = confinement(self.sandbox)
-        environment = build_child_environment(COMMAND_ENVIRONMENT)
-        scratch: list[str] = []
-        begun: BegunCommand | None = None
-        home = ""
-        try:
-            if sandbox.kind != "off":
-                home = make_home(self.scratch, self._git_identity if self.git == "read-write" else "")
-                scratch = [home, self.scratch.make_folder("tmp")]
-                environment.update(HOME=home, TMPDIR=scratch[1])
-                begun = self._find_protected(scratch[1], holds=sandbox.holds_names)
-            environment.update(self.env)
-            where = self._find_paths(scratch, environment, begun)
-        except OSError as error:
-            raise ToolError(
-                f"The command was not run, because a path for it could not be accessed: {error}."
-            ) from error
-        argv = [*_find_shell(environment["PATH"]), command]
-        note_change(self.root, *self.writable)
-        plan = sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
-        return sandbox, plan, home, begun
-
-    def _find_paths(self, scratch: list[str], environment: dict[str, str], begun: BegunCommand | None) -> SandboxPaths:
+    def _prepare(self, command: str) -> PreparedCommand:
+        check_unmoved([] if self.output_folder is None else [self.output_folder])
         # Made before the command begins: the folders of dead programs are removed with it, which may take long, and
         # the thread that reads the output must not do that.
-        readable = self._list_readable()
-        if begun is None:
-            return SandboxPaths((), ())
-        return find_sandbox_paths(
-            self.root,
-            scratch,
-            environment,
-            readable=readable,
-            writable=self.writable,
-            git=self.git,
-            nested=select_nested(self.root, begun.before, self.git),
-            passing=begun.passing,
-        )
+        return self.shell.prepare(command, readable=self._list_outputs())
 
-    def _find_protected(self, skipped: str, *, holds: bool) -> BegunCommand:
-        """Find what is protected in the workspace; a temporary folder in it is not searched."""
-        with self.snapshot_lock:
-            if self.snapshot is None:
-                self.snapshot = FolderSnapshot(self.root, skipped=[skipped])
-            allowed = [*self.writable, *([os.path.join(self.root, ".git")] if holds else [])]
-            return begin_command(self.scratch, self.snapshot, self.root, git=self.git, allowed=allowed)
-
-    def _clean_up(self, home: str, begun: BegunCommand) -> list[str]:
-        """Set aside the protected names that a command made in subfolders, and remove its home folder."""
+    def _list_outputs(self) -> list[str]:
+        """List the folder with the files of earlier outputs, so that a command can read them."""
         try:
-            return self._set_aside(begun.before)
-        finally:
-            begun.close()
-            remove_home(home)
-
-    def _set_aside(self, before: set[str]) -> list[str]:
-        note_change(self.root, *self.writable)
-        with self.snapshot_lock:
-            if self.snapshot is None:
-                return []
-            was_complete = self.snapshot.is_complete
-            known = before | set(self.writable)
-
-            def is_new(path: str) -> bool:
-                return path not in known and bool(select_nested(self.root, [path], self.git))
-
-            notes = set_aside(filter(is_new, self.snapshot.refresh(is_new)))
-            if was_complete and not self.snapshot.is_complete:
-                notes.append(
-                    f"there are now more than {MAX_FOLDERS:,} folders, so not all were searched for git repositories, "
-                    ".steersman and .mcp.json that the command may have made"
-                )
-            return notes
-
-    def _list_readable(self) -> list[str]:
-        """List the readable paths, with the files of earlier outputs so that a command can read them."""
-        try:
-            return [*self.readable, self._make_output_folder()]
+            return [self._make_output_folder()]
         except OSError:
-            return self.readable  # reported when an output has to be saved
+            return []  # reported when an output has to be saved
 
     def _make_output_folder(self) -> str:
         if self.output_folder is None:
-            return self.scratch.make_folder("output")
+            return self.shell.scratch.make_folder("output")
         if (real := os.path.realpath(self.output_folder)) != self.output_folder:
             raise OSError(f"{self.output_folder!r} is now a link to {real!r}")
         os.makedirs(self.output_folder, mode=0o700, exist_ok=True)
         return self.output_folder
-
-
-def _check_unmoved(paths: Iterable[str]) -> None:
-    """Refuse a path that has become a link since the tool was made: the sandbox would open what the link leads to."""
-    for path in paths:
-        if (real := os.path.realpath(path)) != path:
-            raise ToolError(
-                f"The command was not run: {path!r} is now a link to {real!r}. Only the user can allow that."
-            )
-
-
-def _find_shell(path: str) -> list[str]:
-    for name in ("bash", "sh"):
-        if found := shutil.which(name, path=f"{DEFAULT_PATH}{os.pathsep}{path}"):
-            return [found, "-c"]
-    raise ToolError("There is no shell here: neither bash nor sh was found.")
 
 
 def _check_command(command: str) -> None:

@@ -79,7 +79,7 @@ _CODE = marshal.dumps(
     [compile(Path(__file__).with_name(name).read_bytes(), name, "exec") for name in ("supervisor.py", "enforcement.py")]
 )
 _PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
-# The plan of a command without a sandbox.
+# The plan of a command without a sandbox, whose standard input is empty.
 UNCONFINED: Mapping[str, Any] = {
     "view": None,
     "capabilities": None,
@@ -91,6 +91,7 @@ UNCONFINED: Mapping[str, Any] = {
     "wrapped": False,
     "guarded": (),
     "held": (),
+    "input": b"",
 }
 
 # The orders to the supervisor: send SIGTERM to every process, send SIGKILL.
@@ -102,24 +103,30 @@ _PIPE_BYTES = 1 << 20
 class RunningSupervisor:
     """A supervisor that runs: read `output` and `report`, write to `orders`, then call `close`."""
 
-    __slots__ = ("orders", "output", "process", "report")
+    __slots__ = ("errors", "orders", "output", "process", "report")
 
     def __init__(self, process: subprocess.Popen[bytes], orders: int, report: int) -> None:
         self.process = process
         self.orders = orders
         self.report = report
         self.output = cast(IO[bytes], process.stdout).fileno()
+        self.errors = None if process.stderr is None else process.stderr.fileno()
 
     def close(self) -> None:
         """Close our ends of the pipes, which kills what still runs, and reap the supervisor."""
         os.close(self.orders)
         os.close(self.report)
         cast(IO[bytes], self.process.stdout).close()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
         self.process.wait()
 
 
-def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
-    """Start the supervisor with a plan; `ToolError` where no process can be started."""
+def launch(plan: Mapping[str, Any], *, separate_errors: bool = False) -> RunningSupervisor:
+    """Start the supervisor with a plan; `ToolError` where no process can be started.
+
+    Standard error comes with the output, unless `separate_errors` gives it a pipe of its own.
+    """
     if sys.platform != "linux":
         raise ToolError(f"Commands can be run on Linux only so far, and this is {sys.platform}.")
     if not os.path.isfile(_PYTHON):
@@ -131,7 +138,7 @@ def launch(plan: Mapping[str, Any]) -> RunningSupervisor:
             [_PYTHON, "-I", "-S", "-c", _PROGRAM, str(orders), str(report)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if separate_errors else subprocess.STDOUT,
             pass_fds=(orders, report),
             cwd="/",
             env=build_supervisor_environment(plan["in_place"]) | _find_mark(plan["env"]),

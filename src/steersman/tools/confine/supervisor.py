@@ -77,7 +77,10 @@ def _exec_command(plan: dict[str, Any], build: Build, writer: int) -> NoReturn:
     step = "put up the sandbox"
     try:
         os.setsid()  # a session and process group of its own, without a terminal
+        given = _hold_input(plan["input"])
         build(plan, _separate)
+        if given is not None:
+            os.dup2(given, 0)
         step = f"enter {plan['cwd']!r}"
         os.chdir(plan["cwd"])
         step = f"start {plan['argv'][0]!r}"
@@ -85,6 +88,18 @@ def _exec_command(plan: dict[str, Any], build: Build, writer: int) -> NoReturn:
     except BaseException as error:  # noqa: BLE001  # a forked child must not go back into its parent's code, whatever happens
         os.write(writer, f"could not {step}: {error}".encode("utf-8", "replace"))
     os._exit(127)
+
+
+def _hold_input(data: bytes) -> int | None:
+    """Put the input of the command into memory, where it can be read without another process that writes it."""
+    if not data:
+        return None
+    given = os.memfd_create("input")
+    view = memoryview(data)
+    while view:
+        view = view[os.write(given, view) :]
+    os.lseek(given, 0, os.SEEK_SET)
+    return given
 
 
 def _separate(prepare: Callable[[], None]) -> None:
