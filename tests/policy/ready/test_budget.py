@@ -123,3 +123,9 @@ def test_a_budget_without_a_limit_is_refused(tmp_path: Path) -> None:
 def test_a_budget_that_could_not_be_held_is_refused(tmp_path: Path, name: str, most: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} is a number from 0 on"):
         DailyBudget(tmp_path / "budget.json", "ada", **{name: most})
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "", "../etc", "Europe"])
+def test_a_time_zone_that_does_not_exist_is_refused(zone: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"There is no time zone {zone!r}"):
+        DailyBudget(tmp_path / "spent.json", "ada", max_tokens=1, zone=zone)

@@ -10,7 +10,7 @@ from contextlib import aclosing, contextmanager
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 
@@ -25,6 +25,13 @@ from steersman.types.messages import AgentMessage, AssistantMessage
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Done, Failed, StreamEvent
 from steersman.types.usage import Usage, add_cost
+
+
+def _find_zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # an unknown name, no name at all, a folder of the database
+        raise ValueError(f"There is no time zone {name!r}. A name is such as 'Europe/Berlin'.") from None
 
 
 class BudgetError(SteersmanError):
@@ -72,7 +79,7 @@ class DailyBudget:
         self.path = Path(path)
         self._user, self._clock = user, clock
         self.max_cost, self.max_tokens = max_cost, max_tokens
-        self._zone = ZoneInfo(zone) if isinstance(zone, str) else zone
+        self._zone = _find_zone(zone) if isinstance(zone, str) else zone
 
     def get_spent(self) -> Spent:
         """What the user of this moment has spent today; raises `BudgetError` if the file cannot be read."""
