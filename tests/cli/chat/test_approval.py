@@ -51,6 +51,7 @@ def test_the_command_is_shown_with_what_is_invisible_in_it_and_yes_no_and_words_
         terminal.wait_for("Understood.")
         terminal.wait_for(READY)
         assert "\u202e".encode() not in terminal.raw
+        assert "not approved" not in terminal.everything  # these are words for the model
     assert sorted(path.name for path in place.project.iterdir()) == ["wait.sh", "yes"]
     assert heard(server, 1)[-1][1].startswith("Denied: not approved.")
     assert heard(server, 3)[-1] == ("user", "no, call it other")

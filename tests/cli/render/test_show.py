@@ -35,6 +35,7 @@ from steersman.testing import ScriptedModel, answer, call
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import (
     AgentEvent,
+    ApprovalRequested,
     ApprovalResolved,
     CompactionEnded,
     CompactionStarted,
@@ -251,6 +252,16 @@ def test_a_prompt_that_is_refused_is_told_once() -> None:
     show = heard(a_show(), [start(), refused, end("rejected", "not this")])
     assert show.take_finished(60) == "⊘ Refused: not this\n\n0.0 s · gpt-x\n"
     assert heard(a_show(), [start(), queued]).take_finished(60) == "⊘ Input rejected: not this\n"
+
+
+def test_a_no_of_the_user_is_not_explained_to_them() -> None:
+    refused = tool_end(
+        "bash", {"command": "rm x"}, "Denied: not approved. Do not repeat it.", error=True, status="denied"
+    )
+    for by, shown in (("function", ""), ("ada", "  Denied: not approved. Do not repeat it.\n")):
+        asked = ApprovalRequested(*HEAD, "a1", "c1", "bash", {}, "", "why", None)
+        show = heard(a_show(), [start(), asked, ApprovalResolved(*HEAD, "a1", "denied", by, ""), refused])
+        assert show.take_finished(60).endswith(f"⊘ bash  rm x · denied\n{shown}")
 
 
 def test_a_hook_is_not_waited_for_as_for_a_model() -> None:

@@ -32,6 +32,8 @@ from steersman.types.events import (
     AgentEnd,
     AgentEvent,
     AgentStart,
+    ApprovalRequested,
+    ApprovalResolved,
     CompactionEnded,
     CompactionStarted,
     MessageEnd,
@@ -76,6 +78,7 @@ class ToolCalls:
         self._finished: list[ToolExecutionEnd] = []
         self._stale = False
         self._expanded = 0
+        self.refused: set[str] = set()
 
     @property
     def running(self) -> bool:
@@ -137,11 +140,13 @@ class ToolCalls:
             self._finished, self._stale = [], False
         self._finished.append(event)
         self._expanded = 0
+        # Who said no knows why; the rest of that result is advice for the model.
+        most = 1 if event.tool_call_id in self.refused and not self._verbose else None
         self._page.put(
             "tool",
             lambda width: render_finished_call(
                 event, self._workspace, width, depth, color=color, verbose=self._verbose, hint=self._hint
-            ),
+            )[:most],
         )
 
     def _show_sub_agent(self, call: RunningCall, path: _Path, update: Mapping[str, Any]) -> None:
@@ -210,6 +215,7 @@ class RunDisplay:
         self._model = ""
         self._began: float | None = None
         self._asks_model = False
+        self._asked: dict[str, str] = {}
         self._turn = 0
         self._dirty = False
         self._frame = -1
@@ -223,6 +229,8 @@ class RunDisplay:
             ToolExecutionStart: self._on_tool_start,
             ToolExecutionUpdate: self._work.update_call,
             ToolExecutionEnd: self._work.end_call,
+            ApprovalRequested: self._on_approval_requested,
+            ApprovalResolved: self._on_approval_resolved,
             CompactionStarted: self._on_compaction_started,
             CompactionEnded: self._on_compaction_ended,
             RetryScheduled: self._on_retry,
@@ -353,6 +361,14 @@ class RunDisplay:
     def _on_tool_start(self, event: ToolExecutionStart) -> None:
         self._answer.clear_calls()
         self._work.start_call(event)
+
+    def _on_approval_requested(self, event: ApprovalRequested) -> None:
+        self._asked[event.approval_id] = event.tool_call_id
+
+    def _on_approval_resolved(self, event: ApprovalResolved) -> None:
+        call = self._asked.pop(event.approval_id, None)
+        if call is not None and event.decision == "denied" and event.by == "function":
+            self._work.refused.add(call)
 
     def _on_compaction_started(self, event: CompactionStarted) -> None:
         self._waiting = f"compacting the conversation ({format_count(event.message_count, 'message')})"
