@@ -17,7 +17,7 @@ from steersman.cli.exits import UserError
 from steersman.cli.setup.hook_commands import HookCommands
 from steersman.cli.setup.hook_process import HookFailed
 from steersman.cli.setup.hook_sandbox import HookSandbox
-from steersman.cli.setup.settings import HookSettings, Seam
+from steersman.cli.setup.settings import HookSettings, Seam, Settings
 from steersman.cli.setup.settings_parser import parse_settings
 from steersman.cli.setup.startup import start_agent
 from steersman.team.task import task_tool
@@ -115,6 +115,15 @@ async def test_the_hooks_judge_the_calls_of_sub_agents(project: Path) -> None:
     agent = Agent("scripted:echo", stream_fn=model, tools=tools, **commands.get_agent_options())
     assert (await agent.prompt("Go.")).text == "Done."
     assert json.loads((project / "told").read_text())["tool"] == "list"
+
+
+async def test_a_gate_of_the_user_judges_what_a_hook_of_the_project_made_of_a_call(project: Path) -> None:
+    change = """echo '{"arguments": {"path": "a", "content": "evil"}}'"""
+    own = Settings(hooks=(HookSettings("before_tool", "grep -q evil && exit 2; exit 0"),))
+    hooks = own.tighten(Settings(hooks=(_hook("before_tool", change),))).hooks
+    (read,) = await _run(project, HookCommands(hooks, project, print), call("write", path="a", content="good"))
+    assert read.startswith("Denied by the hook 'grep -q evil")
+    assert not (project / "a").exists()
 
 
 async def test_without_a_sandbox_a_gate_is_closed_and_the_user_is_told_of_the_others(project: Path) -> None:

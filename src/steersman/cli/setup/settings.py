@@ -188,7 +188,8 @@ class Settings:
             max_budget_usd=_pick_lower(self.max_budget_usd, project.max_budget_usd),
             max_duration=_pick_lower(self.max_duration, project.max_duration),
             fallbacks=project.fallbacks or self.fallbacks,
-            hooks=(*self.hooks, *project.hooks),
+            # A project's hook may change a call, and a gate of the user judges what really runs.
+            hooks=(*project.hooks, *self.hooks),
         )
 
 
