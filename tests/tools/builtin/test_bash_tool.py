@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -225,20 +224,16 @@ async def test_a_flood_is_shown_in_few_pieces(bash: Tool) -> None:
     assert max(len(update["text"]) for update in shown) <= 4_000
 
 
-async def test_the_event_loop_goes_on_while_a_command_floods(bash: Tool) -> None:
-    """failures.md F16: the best of a few tries, since other programs may have the processor."""
-    lags: list[float] = []
-    for _ in range(4):
-        task = asyncio.ensure_future(run(bash, "yes | head -c 100M"))
-        longest, last = 0.0, time.perf_counter()
-        while not task.done():
-            await asyncio.sleep(0.002)
-            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
-        await task
-        lags.append(longest)
-        if longest < 0.1:
-            break
-    assert min(lags) < 0.1
+async def test_the_event_loop_goes_on_while_a_command_floods(bash: Tool, tmp_path: Path) -> None:
+    """failures.md F16: the flood only ends once the loop has done other things during it."""
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+    flood = "until test -e go; do yes | head -c 1M; done"
+    task = asyncio.ensure_future(run(bash, flood, on_update=lambda _: loop.call_soon_threadsafe(begun.set)))
+    await begun.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    (tmp_path / "go").touch()
+    assert not (await task).is_error
 
 
 async def test_calls_of_one_answer_run_one_after_another(bash: Tool) -> None:
