@@ -20,6 +20,7 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _SIZE_START = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
 # The sizes of most chunks, as servers write them, and what they mean.
 _LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
+_LONGEST_SIZE = len(b"3ff") + len(CRLF)
 _CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"
 # Bytes that aiohttp's parser may hold of one network read before it would pause the connection, which is not its own.
 _NO_PAUSE = 2**30
@@ -95,7 +96,7 @@ class ChunkDecoder:
             end -= len(lines.pop()) + len(CRLF)
         contents = lines[1::2]
         if not contents or list(map(_LENGTHS.get, lines[::2])) != list(map(len, contents)) or b"" in contents[:-1]:
-            return at
+            return _take_one_by_one(data, at, out)
         self.is_complete = not contents[-1]
         out += contents
         return end + len(CRLF)
@@ -162,6 +163,18 @@ class ChunkDecoder:
             if problem is not None and not self.is_complete:
                 self.error = _describe(problem)
         return b"" if content.exception() is not None else content.read_nowait()
+
+
+def _take_one_by_one(data: bytes, at: int, out: list[bytes]) -> int:
+    """Take whole chunks of the usual sizes, whose contents may hold a CRLF; return where the next one begins."""
+    while (end := data.find(CRLF, at, at + _LONGEST_SIZE)) >= 0:
+        start = end + len(CRLF)
+        stop = start + _LENGTHS.get(data[at:end], 0)
+        if stop == start or data[stop : stop + len(CRLF)] != CRLF:
+            break
+        out.append(data[start:stop])
+        at = stop + len(CRLF)
+    return at
 
 
 def _describe(problem: BaseException) -> str:

@@ -163,8 +163,7 @@ class GoogleDecoder:
         text = part.text
         if not text or not text.isascii() or (kind == "thinking") != bool(part.thought):
             return False
-        if chunk.usage_metadata is not None:
-            self._tokens.append(chunk.usage_metadata)
+        self._record_tokens(chunk.usage_metadata)
         self._emit_text(kind, text, out)
         return True
 
@@ -204,8 +203,7 @@ class GoogleDecoder:
             raise classify_event(self._model, chunk.error)
         if not self._response and chunk.response_id is not None:
             self._response = str(chunk.response_id)
-        if chunk.usage_metadata is not None:
-            self._tokens.append(chunk.usage_metadata)
+        self._record_tokens(chunk.usage_metadata)
         candidates = chunk.candidates
         if candidates:
             candidate = candidates[0]
@@ -224,6 +222,10 @@ class GoogleDecoder:
             self._blocked = True
             self._reason = chunk.prompt_feedback.block_reason
             self._note = chunk.prompt_feedback.block_reason_message
+
+    def _record_tokens(self, tokens: Tokens | None) -> None:
+        if tokens is not None and (not self._tokens or tokens != self._tokens[-1]):
+            self._tokens.append(tokens)
 
     def _add_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> None:
         text = part.text
