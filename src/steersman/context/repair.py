@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from operator import is_
 from typing import Any
 
 from msgspec.structs import replace
@@ -186,7 +185,7 @@ class _RepairedTranscript:
         content = _clean_blocks(message.content)
         if content:
             self._close_group()
-            self.written.append(message if _is_same(content, message.content) else replace(message, content=content))
+            self.written.append(message if content == message.content else replace(message, content=content))
 
     def _add_assistant(self, message: AssistantMessage) -> None:
         if self._waiting:
@@ -201,7 +200,7 @@ class _RepairedTranscript:
         self._close_group()
         if not self.written:
             self.written.append(_BEGIN)
-        self.written.append(message if _is_same(content, message.content) else replace(message, content=content))
+        self.written.append(message if content == message.content else replace(message, content=content))
         self._group = slots
         self._missing = len(slots)
 
@@ -285,10 +284,6 @@ class _RepairedTranscript:
             self.shared = False
 
 
-def _is_same(a: Sequence[Content], b: Sequence[Content]) -> bool:
-    return len(a) == len(b) and all(map(is_, a, b))
-
-
 def _is_blank(text: str) -> bool:
     return not text or text.isspace()
 
@@ -322,7 +317,7 @@ def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage
         return message  # nearly always: one plain text under the right id
     content = _clean_blocks(message.content)
     changes: dict[str, Any] = {}
-    if not content or not _is_same(content, message.content):
+    if not content or content != message.content:
         changes["content"] = content or [_NO_OUTPUT]
     if message.tool_call_id != call.id:
         changes["tool_call_id"] = call.id

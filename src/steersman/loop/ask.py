@@ -29,7 +29,7 @@ from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.messages import AssistantMessage, PartialMessage, StopReason
 from steersman.types.model import Model, Request, ToolChoice
-from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent
+from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
 from steersman.types.usage import Usage
 
 _UNKNOWN = Usage()
@@ -174,8 +174,9 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                 state.usage = event.message.usage
                 return event.message
             else:
-                _report_attempt(run, state, event)
                 emitted = 1
+                if type(event) is not StreamStart:
+                    _report_attempt(run, state, event)
             batch = batch[emitted:] if emitted < len(batch) else ()
     # The normal form always has a terminal event: a stream that ends without one was closed from outside.
     run.interrupt()

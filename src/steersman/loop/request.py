@@ -28,9 +28,12 @@ from steersman.types.model import Model, Request, StreamFn, StreamOptions, Strea
 
 async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | None:
     """The request for this turn, or `None` when a policy ended the run."""
-    messages = await _transform(run, overflow=overflow)
-    if run.config.seams.pre_turn_policies and not overflow:
-        decision = await decide(run.config.seams.pre_turn_policies, (run.view(turn),), seam="pre_turn_policies")
+    config = run.config
+    # The count of the log only holds if no function of the caller has changed the messages.
+    own = not config.transforms and config.convert_to_llm is default_convert_to_llm
+    messages = run.context.log.visible if own else await _transform(run, overflow=overflow)
+    if config.seams.pre_turn_policies and not overflow:
+        decision = await decide(config.seams.pre_turn_policies, (run.view(turn),), seam="pre_turn_policies")
         if decision.stop is not None:
             run.ending.finish("stopped", decision.stop.reason or "pre_turn_policies said no")
             return None
@@ -39,9 +42,6 @@ async def prepare_request(run: Run, turn: Turn, *, overflow: bool) -> Request | 
             for message in decision.inject:
                 add_message(run, message)
             messages = await _transform(run, overflow=overflow)
-    config = run.config
-    # The count of the log only holds if no function of the caller has changed the messages.
-    own = not config.transforms and config.convert_to_llm is default_convert_to_llm
     tokens = run.context.log.tokens if own and config.model.context_window is not None else None
     said = messages if config.fallbacks else None
     repairer = run.context.get_repairer(config.model.provider, config.model.id)

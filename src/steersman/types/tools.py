@@ -26,7 +26,7 @@ class ToolOutput(msgspec.Struct, frozen=True):
     """A tool's answer: `content` for the model, `details` for the application, `effects` for the loop."""
 
     content: str | Sequence[Content] = ""
-    details: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
     is_error: bool = False
     terminate: bool = False
     effects: Sequence[Effect] = ()

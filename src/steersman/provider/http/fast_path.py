@@ -280,7 +280,9 @@ def _is_plain_chunked(head: bytes) -> bool:
         return False
     lines = head.lower() + CRLF
     names = _find_notable(lines)
-    return names is not None and _CHUNKED in lines and (b"connection" not in names or _KEEP_ALIVE in lines)
+    if names is None or lines.find(_CHUNKED) < 0:  # `in` would first try to read the bytes as a number, and fail
+        return False
+    return b"connection" not in names or lines.find(_KEEP_ALIVE) >= 0
 
 
 def _find_notable(lines: bytes) -> list[bytes] | None:

@@ -31,6 +31,7 @@ _NAMED_EVENTS = re.compile("^event: (.*)\ndata: (.*)\n\n", re.MULTILINE).findall
 _FRAME = len("event: \ndata: \n\n")
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
+_CARRIAGE_RETURN = 13
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _NOT_EVENTS = (b"{", b"[", b"<")
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -72,7 +73,7 @@ class SseDecoder:
         """The events that these bytes complete; `ProtocolError` for one above the size limit."""
         if not self._begun:
             chunk = self._strip_bom(chunk)
-        if self._after_cr or b"\r" in chunk:
+        if self._after_cr or _CARRIAGE_RETURN in chunk:
             chunk = self._normalize_line_ends(chunk)
         if not self._pending:
             # A blank line before the start of an event means nothing.
