@@ -11,6 +11,7 @@ from tests.policy.toolbox import judge, says, tool_of
 from tests.rows import each_row
 
 from steersman.policy.approval import Approval
+from steersman.policy.destructive import find_destructive_effects
 
 BROKEN = {
     "": "a rule is the name of a tool",
@@ -649,6 +650,9 @@ def test_long_and_repeated_commands_are_judged_in_no_time() -> None:
         assert says(policy, "bash", command=command) in ("ask", "deny")
     assert says(policy, "bash", command="ls;" * 3_000) == "allow"
     assert says(policy, "read", path="a" * 9_000) == "allow"
+    marks = "\u0301\u0316" * 60_000  # to sort the accents of one letter takes the square of their number
+    assert says(Approval(deny=["fetch(domain:a.example)"]), "fetch", url=f"http://{marks}") == "ask"
+    assert find_destructive_effects(f"echo 'a{marks[:9_900]}'") == []
     assert time.process_time() - start < 2
 
 

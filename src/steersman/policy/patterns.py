@@ -25,11 +25,23 @@ _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*
 _ACROSS = re.compile(r"((?<![^/])\*\*/|\*\*)")
 _ACROSS_FOLDERS = {"**/": "(?:.*?/)??", "**": ".*?"}
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
+_MARKS = re.compile(r"[^\w\x00-\x7f]{30}")  # accents are no word characters
 
 
 def fold_lookalikes(text: str) -> str:
     """Remove differences of case and of look-alike characters from a text."""
-    return unicodedata.normalize("NFKC", text).casefold()
+    return normalize_characters(text).casefold()
+
+
+def normalize_characters(text: str) -> str:
+    """Replace characters by those they look like (NFKC), in a time that grows with the length of the text.
+
+    The accents of one letter are sorted, which takes the square of their number: a run of them is read in pieces.
+    """
+    if text.isascii():
+        return text
+    ends = [0, *[match.end() for match in _MARKS.finditer(text)], len(text)]
+    return "".join([unicodedata.normalize("NFKC", text[start:end]) for start, end in pairwise(ends)])
 
 
 def translate_pattern(pattern: str) -> str:

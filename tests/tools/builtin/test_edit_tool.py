@@ -155,6 +155,17 @@ def test_a_text_that_is_not_there_is_answered_with_what_may_have_been_meant(
     assert hint in refusal_of(edit, "a.txt", Edit(old, "done already"))
 
 
+def test_hints_and_diffs_of_texts_that_repeat_themselves_take_no_time(edit: Tool, tmp_path: Path) -> None:
+    """failures.md F16: the first of these would hold up all threads for minutes, the others one of them."""
+    (tmp_path / "a.txt").write_text("0 " * 100_000)
+    assert "was not found" in refusal_of(edit, "a.txt", Edit("0  " * 3_000 + "1", "x"))
+    (tmp_path / "b.txt").write_text("\n".join(["a" * (100 + number % 90) + str(number) for number in range(300)]))
+    refused = refusal_of(edit, "b.txt", *[Edit("ab" * 99, "x")] * 50)
+    assert refused.count("was not found.") == 50
+    assert refused.count("was not found. ") == 3
+    assert len(compare_lines(["a\n"] * 2_000, ["a\n", "x\n"] * 1_000)) == 1
+
+
 @pytest.mark.parametrize("special", [".", ".*", "(", "[a]", "\\1", "\\n", "^", "$", "{0}", "%s", "&"])
 def test_no_character_means_anything_but_itself(edit: Tool, tmp_path: Path, special: str) -> None:
     """failures.md K7: regular expressions are not meant."""

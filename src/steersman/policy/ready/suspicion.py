@@ -11,11 +11,11 @@ import binascii
 import codecs
 import html
 import re
-import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from steersman.policy.patterns import normalize_characters
 from steersman.policy.ready.injection_signs import SIGNS
 
 _MAX_PIECES = 50
@@ -24,6 +24,7 @@ _MAX_READ = 100_000
 _MAX_SHORT = 20_000
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{24,4000}={0,2}")
 _HEX = re.compile(r"\b(?:[0-9a-fA-F]{2}[ :]?){16,2000}|(?:\\x[0-9a-fA-F]{2}){12,1000}")
+_LONG_NUMBER = re.compile("&#[0-9]{8,}")  # no character has it, and Python refuses to read thousands of digits
 _TAGS = re.compile("[\U000e0020-\U000e007e]{4,4000}")
 _HIDDEN = re.compile(
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
@@ -73,7 +74,7 @@ def _find_signs(text: str) -> dict[str, int]:
 
 def _list_views(text: str) -> Iterator[str]:
     """The text in the forms in which a model may still read it, in lower case."""
-    plain = _HIDDEN.sub("", unicodedata.normalize("NFKC", html.unescape(text))).casefold()
+    plain = _HIDDEN.sub("", normalize_characters(html.unescape(_LONG_NUMBER.sub("", text)))).casefold()
     yield plain
     if "\n" in plain:
         yield plain.replace("\n", " ")

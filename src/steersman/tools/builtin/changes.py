@@ -5,10 +5,11 @@ The diff is built from the known changes, so its time grows with the length of t
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import accumulate, pairwise
 from typing import Annotated, NamedTuple
 
@@ -23,9 +24,12 @@ _MAX_NUMBERS = 10
 _MAX_LINES = 5_000
 _MAX_HINT_LENGTH = 10_000
 _MAX_SHOWN = 300
+_MAX_HINTS = 3
+_MAX_COMPARED = 5
 _MAX_COMPARED_LINES = 4_000
+_MAX_EQUAL_PAIRS = 200_000
 _CONTEXT = 3
-# Each maps to one character, so that offsets stay the same.
+# Characters that are taken for one another.
 _LOOKALIKES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212\u00a0\u202f", "''\"\"---  ")
 
 
@@ -60,7 +64,8 @@ def find_changes(page: TextFile, edits: Sequence[Edit]) -> list[Change]:
         problem = _find_mistake(old, new)
         places = [] if problem else _find_all(page.text, old, every=edit.all)
         if not problem and not places:
-            problem = f"the text was not found. {_suggest(page, old, new)}"
+            hint = _suggest(page, old, new) if len(problems) < _MAX_HINTS else ""
+            problem = f"the text was not found. {hint}".rstrip()
         elif len(places) > 1 and not edit.all:
             problem = (
                 f"the text was found {_describe_count(page, places)}. Give more of the lines around it, "
@@ -131,31 +136,43 @@ def _suggest(page: TextFile, old: str, new: str) -> str:
 
 def _suggest_similar_passage(page: TextFile, old: str) -> str | None:
     """Suggest a passage that differs only in white space, case or quotes."""
-    words = old.translate(_LOOKALIKES).split()
-    if not words or len(old) > _MAX_HINT_LENGTH:
+    wanted = _simplify(old)
+    if not wanted or len(old) > _MAX_HINT_LENGTH:
         return None
-    pattern = r"\s+".join(map(re.escape, words))
-    match = re.search(pattern, page.text.translate(_LOOKALIKES), re.IGNORECASE)
-    if match is None:
+    # Line by line and then as one text: a regular expression could try every line with every word of a long passage.
+    simple = [(number, words) for number, line in enumerate(page.text.split("\n")) if (words := _simplify(line))]
+    place = " ".join([words for _, words in simple]).find(wanted)
+    if place < 0:
         return None
-    start = page.text.rfind("\n", 0, match.start()) + 1
-    end = page.text.find("\n", match.end())
-    passage = page.text[start : len(page.text) if end < 0 else end]
+    ends = [*accumulate([len(words) + 1 for _, words in simple])]
+    first, last = [simple[bisect_right(ends, at)][0] for at in (place, place + len(wanted) - 1)]
+    passage = "\n".join(page.text.split("\n")[first : last + 1])
     return (
-        f"At line {page.find_line(match.start())} is a text that differs only in white space, case or quotes: "
+        f"At line {first + 1} is a text that differs only in white space, case or quotes: "
         f"{format_value(passage, _MAX_SHOWN)}. Copy it exactly."
     )
 
 
+def _simplify(text: str) -> str:
+    return " ".join(text.translate(_LOOKALIKES).casefold().split())
+
+
 def _suggest_nearest_line(page: TextFile, old: str) -> str | None:
     # Imported late: difflib is only needed for this hint.
-    from difflib import get_close_matches
+    from difflib import SequenceMatcher, get_close_matches
 
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")[:_MAX_SHOWN]
     numbers: dict[str, int] = {}
     for number, line in enumerate(page.text.split("\n", _MAX_LINES)[:_MAX_LINES], 1):
         numbers.setdefault(line.strip()[:_MAX_SHOWN], number)
-    near = get_close_matches(wanted, numbers, 1)
+    # To compare two lines takes up to the cube of their length: only those with the most letters in common are.
+    matcher = SequenceMatcher(b=wanted)
+
+    def count_common_letters(line: str) -> float:
+        matcher.set_seq1(line)
+        return matcher.quick_ratio()
+
+    near = get_close_matches(wanted, nlargest(_MAX_COMPARED, numbers, key=count_common_letters), 1)
     if not near:
         return None
     shown = format_value(near[0], _MAX_SHOWN)
@@ -192,7 +209,10 @@ def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
     old_middle, new_middle = before[first : len(before) - last], after[first : len(after) - last]
     if not old_middle and not new_middle:
         return []
-    if len(old_middle) + len(new_middle) > _MAX_COMPARED_LINES:
+    if (
+        len(old_middle) + len(new_middle) > _MAX_COMPARED_LINES
+        or _count_pairs(old_middle, new_middle) > _MAX_EQUAL_PAIRS
+    ):
         return [Swap(first, len(before) - last, list(new_middle))]
     # Imported late: difflib is only needed for short texts.
     from difflib import SequenceMatcher
@@ -203,6 +223,12 @@ def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
         for kind, start, end, low, high in codes
         if kind != "equal"
     ]
+
+
+def _count_pairs(before: Sequence[str], after: Sequence[str]) -> int:
+    """Count the pairs of equal lines, all of which are looked at for every difference that is found."""
+    counts = Counter(after)
+    return sum([counts[line] for line in before])
 
 
 def build_swaps(text: str, lines: Sequence[str], changes: Sequence[Change]) -> Iterator[Swap]:
