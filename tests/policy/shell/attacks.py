@@ -430,7 +430,11 @@ _BY_PROGRAM = {
     "prettier --check": ("prettier --check --stdin-filepath=/tmp/evil/x.js",),
     # A link with `..` in it leads elsewhere once it is moved, and a patch can make any link.
     "ln": ("ln -sr tmp d/d/d/x", "ln -s --relative tmp d/d/d/x", "ln -s ../x y", "ln -s /etc x", "ln -s v* w"),
-    "git apply": ("git apply x.patch", "git apply --stat --apply x.patch", "git apply"),
+    "git apply": (
+        "git apply x.patch", "git apply --stat --apply x.patch", "git apply",
+        # To merge, git writes objects into its repository, also where it only checks.
+        "git apply --check -3 x.patch", "git apply -v3 --check x.patch", "git apply --check --3way x.patch",
+    ),
     # A file may have that name.
     "git fetch -p": ("git fetch -p origin 'refs/heads/none*:refs/heads/*'", "git fetch -p origin refs/*/*/*"),
     "egrep": ("egrep -r -e KEY ..", "egrep -r -f x ..", "egrep -r KEY ..", "egrep -r ..*/..*"),

@@ -192,10 +192,10 @@ git cherry-pick, git revert | operands=write
   --rerere-autoupdate --signoff --strategy-option=m --reference --empty=
   ! -e -S? --continue --edit --gpg-sign? --strategy=
 git apply | check=apply
-  -3RNqvz -p: -C: --3way --check --stat --numstat --summary --index --cached --intent-to-add --reverse --whitespace=
+  -RNqvz -p: -C: --check --stat --numstat --summary --index --cached --intent-to-add --reverse --whitespace=
   --recount --include= --exclude= --ignore-space-change --ignore-whitespace --inaccurate-eof --no-add --apply
   --binary --verbose --quiet --allow-empty --unidiff-zero --ours --theirs --union
-  ! --reject --unsafe-paths --directory= --build-fake-ancestor= --allow-binary-replacement
+  ! -3 --3way --reject --unsafe-paths --directory= --build-fake-ancestor= --allow-binary-replacement
 git config --get, git config --get-all, git config --get-regexp, git config --list, git config -l, git config get,
 git config list
   -z --global --local --system --worktree --null --name-only --show-origin --show-scope --type= --default= --all
