@@ -7,13 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.cli.command import Place, environment
 
 from steersman import Agent
+from steersman.cli.arguments import parse
 from steersman.cli.exits import UserError
 from steersman.cli.setup.hook_commands import HookCommands, parse_answer
 from steersman.cli.setup.hook_process import HookFailed, run_hook
-from steersman.cli.setup.settings import HookSettings, Seam
+from steersman.cli.setup.settings import HookSettings, Seam, find_config_file
 from steersman.cli.setup.settings_parser import parse_settings
+from steersman.cli.setup.startup import start_agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools import tool
 from steersman.types.messages import ToolResultMessage
@@ -143,7 +146,31 @@ def test_hooks_that_are_wrong_are_told_with_their_file(text: str) -> None:
         parse_settings(text.encode(), Path("config.toml"))
 
 
-def test_hooks_of_a_project_are_added_to_those_of_the_user() -> None:
+def test_hooks_of_a_project_come_before_those_of_the_user_who_judges_last() -> None:
     own = parse_settings(b"[[hooks]]\nat = 'end'\ncommand = 'mine'", Path("a"))
     project = parse_settings(b"[[hooks]]\nat = 'prompt'\ncommand = 'theirs'\ntimeout = 2", Path("b"), project=True)
-    assert own.tighten(project).hooks == (HookSettings("end", "mine"), HookSettings("prompt", "theirs", (), 2, True))
+    assert own.tighten(project).hooks == (HookSettings("prompt", "theirs", (), 2, True), HookSettings("end", "mine"))
+
+
+async def test_what_a_hook_makes_of_an_edit_is_undone_with_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in environment(place).items():
+        monkeypatch.setenv(name, value)
+    settings = find_config_file()
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('[[hooks]]\nat = "after_tool"\ncommand = "echo tidy >> a; echo new > b"\n')
+    changed = place.project / "a"
+    changed.write_text("before\n")
+    options = parse(["-p", "Go.", "--model", "scripted:echo", "--permission-mode", "accept-edits"])
+    edit = call("edit", path="a", edits=[{"old": "after", "new": "later"}])
+    model = ScriptedModel(answer(call("write", path="a", content="after\n")), answer(edit), "Done.")
+    async with start_agent(options, approve=None, notify=print, workspace=place.project) as started:
+        started.agent.configure(stream_fn=model)
+        await started.agent.prompt("Go.")
+        assert changed.read_text() == "later\ntidy\ntidy\n"
+        assert started.files is not None
+        points = started.files.require()
+        plan = points.plan({at.id: False for at in points.list()})
+        assert dict(plan.conflicts) == {}
+        points.apply(plan)
+    assert changed.read_text() == "before\n"
+    assert not (place.project / "b").exists()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from steersman.agent.agent import Agent
 from steersman.cli.exits import UserError
@@ -20,6 +21,8 @@ from steersman.tools.confine.path_errors import WorkspaceError
 from steersman.tools.skills import Skills
 from steersman.tools.table import Toolset
 from steersman.tools.tool import Tool
+
+T = TypeVar("T")
 
 
 class FileHistory:
@@ -50,6 +53,10 @@ class FileHistory:
             else self._watching.watch_all(item)
             for item in tools
         ]
+
+    async def record(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do something else that may change files during a run, such as a hook."""
+        return await self._watching.record(work)
 
     def open(self) -> Checkpoints:
         """Open the checkpoints, once; it may finish what a killed program left."""

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.hook_files import HookFiles
 from steersman.cli.setup.hook_process import HookFailed, run_hook
 from steersman.cli.setup.hook_sandbox import HookSandbox
@@ -61,10 +62,12 @@ class HookCommands:
         workspace: Path,
         notify: Callable[[str], None],
         sandbox: HookSandbox | None = None,
+        files: FileHistory | None = None,
     ) -> None:
         self._hooks = hooks
         self._files = HookFiles([hook for hook in hooks if not hook.of_project], workspace)
         self._sandbox = HookSandbox(workspace) if sandbox is None else sandbox
+        self._history = files
         self._changed: set[HookSettings] = set()
         self._workspace = workspace
         self._notify = notify
@@ -150,7 +153,10 @@ class HookCommands:
         try:
             data = msgspec.json.encode(told, enc_hook=repr)
             run = self._sandbox.run if hook.of_project else self._run_as_user
-            return parse_answer(hook.at, *await run(hook, data))
+            if self._history is None or hook.at != "after_tool":
+                return parse_answer(hook.at, *await run(hook, data))
+            # One that formats what a tool wrote changes files for the same prompt.
+            return parse_answer(hook.at, *await self._history.record(lambda: run(hook, data)))
         except HookFailed as error:
             return HookAnswer(denied=str(error))
         except (ToolError, OSError, ValueError, TypeError, RecursionError) as error:

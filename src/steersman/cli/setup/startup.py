@@ -166,7 +166,7 @@ async def start_agent(
         if files is not None:
             stack.callback(files.close)
             tools = files.watch(tools)
-        hooks = HookCommands(plan.settings.hooks, workspace, note) if plan.settings.hooks else None
+        hooks = HookCommands(plan.settings.hooks, workspace, note, files=files) if plan.settings.hooks else None
         agent = plan.build_agent(options, tools, get_system_prompt(plan.model), session, approve, hooks)
         stack.enter_context(agent)
         if files is not None:

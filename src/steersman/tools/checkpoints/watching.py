@@ -1,4 +1,4 @@
-"""Puts the calls of tools that can change files between two looks at the workspace."""
+"""Puts the calls of tools that can change files, and the hooks after them, between two looks at the workspace."""
 
 from __future__ import annotations
 
@@ -65,21 +65,37 @@ class WatchedTools:
         """The tools of a toolset, watched."""
         return _WatchedToolset(toolset, self)
 
+    async def record(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do something else that may change files, such as a hook of a call; it is recorded with the calls."""
+        return await self._record(work, lambda _: None, "", {})
+
     async def _call(self, tool: Tool, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
-        name, place = os.urandom(8).hex(), self._find_place()
-        if place is None:
-            return await tool.call(arguments, ctx)
-        try:
-            # The first look at a large folder copies all of it.
-            notice = asyncio.get_running_loop().call_later(_PATIENCE, ctx.progress, _COPYING)
-            try:
-                await _finish(call_in_thread(self._begin, name, place, tool.name, arguments))
-            finally:
-                notice.cancel()
+        async def call() -> ToolOutput:
             if tool.name in _ONE_FILE:
                 # It is short, and its thread goes on after a cancel: what it changes then has to be recorded too.
                 return await _finish(tool.call(arguments, ctx))
             return await tool.call(arguments, ctx)
+
+        return await self._record(call, ctx.progress, tool.name, arguments)
+
+    async def _record(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        show: Callable[[str], None],
+        tool: str,
+        arguments: dict[str, Any],
+    ) -> T:
+        name, place = os.urandom(8).hex(), self._find_place()
+        if place is None:
+            return await work()
+        try:
+            # The first look at a large folder copies all of it.
+            notice = asyncio.get_running_loop().call_later(_PATIENCE, show, _COPYING)
+            try:
+                await _finish(call_in_thread(self._begin, name, place, tool, arguments))
+            finally:
+                notice.cancel()
+            return await work()
         finally:
             await _finish(call_in_thread(self._end, name))
 
