@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from temporalio.api.namespace.v1 import NamespaceInfo
-from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse
+from temporalio.api.workflowservice.v1 import DeleteActivityExecutionRequest, DescribeNamespaceResponse
 from temporalio.client import ActivityExecutionStatus
 from temporalio.service import RPCError
 from tests.durable.dying import TellingStore
@@ -112,6 +112,26 @@ async def test_a_question_is_answered_from_another_process(postgres: Database, t
         assert [record.type for record in records(durable.store, id)].count("run_end") == 1
         if answers:
             await program.wait_for("paid")
+
+
+async def test_a_question_is_open_for_longer_than_temporal_remembers(postgres: Database, temporal: str) -> None:
+    """durable.md U1: the session is the log. Such a run still goes on, and an abort ends it."""
+    client, id = await connect(temporal, "default"), "forgotten"
+    async with stage(postgres, temporal) as (durable, _):
+        await durable.start(id, "Hi.", agent="payer")
+        assert (await durable.wait(id, timeout=30)).text == "Read: Hi."
+        await durable.follow_up(id, "Begin.")
+        assert (await client.get_activity_handle(id).result())["end_reason"] == "waiting"
+        request = DeleteActivityExecutionRequest(namespace="default", activity_id=id)
+        await client.workflow_service.delete_activity_execution(request)
+        with pytest.raises(RPCError, match="not found"):
+            await client.get_activity_handle(id).describe()
+        assert await durable.is_running(id)
+        waiting = asyncio.ensure_future(durable.wait(id, timeout=30))
+        await durable.abort(id)
+        assert (await waiting).end_reason == "aborted"
+        assert await durable.questions(id) == []
+        assert not await durable.is_running("never")
 
 
 async def test_a_worker_that_hangs_is_replaced_and_does_nothing_more(postgres: Database, temporal: str) -> None:
@@ -269,6 +289,47 @@ async def test_what_is_said_after_the_last_look_of_a_worker_is_heard(postgres: D
         await waking[0]
         assert (await durable.wait(id, timeout=30)).text == "Read: More."
     assert seen == [True]
+
+
+async def test_a_run_is_continued_while_the_worker_closes_the_one_that_failed(
+    postgres: Database, temporal: str
+) -> None:
+    """durable.md U1: its lock says that a worker has the session open, and its log that no run goes on."""
+    queue, store, loop, id = new_queue(), postgres.store(), asyncio.get_running_loop(), "continued"
+    durable = Client(store, temporal, task_queue=queue, heartbeat=20.0)
+    asked, continuing = threading.Event(), list[asyncio.Future[None]]()
+
+    class ClientStore(TellingStore):
+        def has_writer(self, session_id: str, /) -> bool:
+            try:
+                return store.has_writer(session_id)
+            finally:
+                asked.set()
+
+        def follow(self, session_id: str, hear: Callable[[bytes | None], None], /) -> Following:
+            return store.follow(session_id, hear)
+
+    impatient = Client(ClientStore(store, _ignore), temporal, task_queue=queue, heartbeat=20.0)
+
+    def speak(what: str) -> None:
+        if what == "closing" and not continuing:
+            future = asyncio.run_coroutine_threadsafe(impatient.continue_(id), loop)
+            continuing.append(asyncio.wrap_future(future, loop=loop))
+            asked.wait(20)
+
+    async def react(request: Request) -> str:
+        if model.requests[1:]:
+            await durable.continue_(id)  # while a run goes on this does nothing
+            return f"Read: {request.messages[-1].text}"
+        raise RuntimeError("The model is away.")
+
+    model = ScriptedModel(react, repeat_last=True)
+    async with Worker(lambda: Agent(model.model), TellingStore(store, speak), temporal, task_queue=queue):
+        await durable.start(id, "Hi.")
+        assert (await durable.wait(id, timeout=30)).end_reason == "error"
+        await continuing[0]
+        assert (await durable.wait(id, timeout=30)).text == "Read: Hi."
+    assert (asked.is_set(), len(model.requests)) == (True, 2)
 
 
 async def test_settings_reach_the_worker_and_are_kept_for_the_next_one(postgres: Database, temporal: str) -> None:

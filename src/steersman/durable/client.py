@@ -31,14 +31,14 @@ from temporalio.service import RPCError, RPCStatusCode
 from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store
 from steersman.durable.errors import DurableError
 from steersman.durable.job import ACTIVITY, IDLE, WAITING, Fields, Job, Outcome, read_outcome, to_fields
-from steersman.durable.questions import OpenQuestion, find_questions
+from steersman.durable.questions import OpenQuestion, read_questions
 from steersman.session.opening import Where
 from steersman.session.records import Payload
 from steersman.session.restore import find_last_answer
 from steersman.session.session import Session
 from steersman.session.session_queue import Queued, SessionQueue, create_with_prompt
 from steersman.session.settings import SettingChanges
-from steersman.session.stores.store import FollowedStore, SessionExists
+from steersman.session.stores.store import FollowedStore, SessionExists, SessionNotFound
 from steersman.types.messages import MessageLike
 
 _T = TypeVar("_T")
@@ -179,7 +179,7 @@ class Client:
         """Whether a run goes on, or waits for a worker or for an answer."""
         found = await self._describe(session_id)
         if found is None:
-            return False
+            return await asyncio.to_thread(self._rests_on_question, session_id)
         if found.status == ActivityExecutionStatus.COMPLETED:
             outcome: Fields | None = await found.result()
             return outcome is not None and read_outcome(outcome).end_reason == WAITING
@@ -197,6 +197,8 @@ class Client:
                     outcome = read_outcome(await self._call(lambda client: self._find(client, session_id).result()))
                 except _NotThere:
                     outcome = None
+                    if await asyncio.to_thread(self._rests_on_question, session_id):
+                        outcome = Outcome(session_id, WAITING)
                 except _Unavailable:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
@@ -208,14 +210,7 @@ class Client:
     async def questions(self, session_id: str) -> Sequence[OpenQuestion]:
         """The tool calls that wait for approval."""
 
-        def read() -> list[OpenQuestion]:
-            handle = self.store.open(session_id, write=False)
-            try:
-                return find_questions(handle.lines())
-            finally:
-                handle.close()
-
-        return await asyncio.to_thread(read)
+        return await asyncio.to_thread(read_questions, self.store, session_id)
 
     # The store
 
@@ -238,15 +233,27 @@ class Client:
         # A worker that has heard it may have closed the session by now.
         return self._has_writer(queue.id) or all(order.number != number for order in queue.waiting())
 
-    def _look(self, session_id: str, number: int | None) -> bool:
+    def _look(self, job: Job, number: int | None) -> bool:
         """Whether a worker has the session open, or has heard what was queued under a number."""
-        if number is None:
-            return self._has_writer(session_id)
-        with SessionQueue(self.store, session_id) as queue:
-            return self._is_heard(queue, number)
+        if number is not None:
+            with SessionQueue(self.store, job.session_id) as queue:
+                return self._is_heard(queue, number)
+        # After the end of a run, a worker that has the session open may be about to close it.
+        return self._has_writer(job.session_id) and (job.continue_after is None or self._is_in_run(job.session_id))
+
+    def _is_in_run(self, session_id: str) -> bool:
+        with Session.open(self.store, session_id, write=False) as session:
+            return session.recorder.index.unfinished
 
     def _has_writer(self, session_id: str) -> bool:
         return isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
+
+    def _rests_on_question(self, session_id: str) -> bool:
+        """Whether a session waits for an answer; for so long, perhaps, that Temporal has forgotten its run."""
+        try:
+            return bool(read_questions(self.store, session_id))
+        except SessionNotFound:
+            return False
 
     def _read_last(self, session_id: str) -> int:
         handle = self.store.open(session_id, write=False)
@@ -301,8 +308,9 @@ class Client:
         self, session_id: str, agent: str | None = None, number: int | None = None, *, is_heard: bool
     ) -> None:
         # A worker that has the session open hears it without Temporal, and looks again after it has closed it.
-        if not (is_heard and await self.is_running(session_id)):
-            await self._wake(session_id, agent, number=number)
+        if is_heard and (found := await self._describe(session_id)) is not None and found.status in _OPEN:
+            return
+        await self._wake(session_id, agent, number=number)
 
     async def _wake(
         self, session_id: str, agent: str | None = None, *, number: int | None = None, continue_after: int | None = None
@@ -318,7 +326,7 @@ class Client:
             found = await self._describe(session_id)
             if found is not None and found.run_state == PendingActivityState.SCHEDULED:
                 return  # it looks when a worker takes it
-            if await asyncio.to_thread(self._look, session_id, number):
+            if await asyncio.to_thread(self._look, job, number):
                 return
             if asyncio.get_running_loop().time() > deadline:
                 raise DurableError(f"A worker has the run of {session_id!r}, and neither opens the session nor ends.")

@@ -8,6 +8,7 @@ from typing import Any
 
 from steersman.session.orders import find_answer
 from steersman.session.records import decode
+from steersman.session.stores.store import Store
 
 _MARKS = (b'"approval_', b'"run_start"', b'"run_end"', b'"approve"', b'"deny"')
 
@@ -23,8 +24,16 @@ class OpenQuestion:
     is_answered: bool = False
 
 
-def find_questions(lines: Iterable[tuple[int, bytes]]) -> list[OpenQuestion]:
-    """The open questions in encoded records, oldest first."""
+def read_questions(store: Store, session_id: str) -> list[OpenQuestion]:
+    """The open questions of a session, oldest first; blocks."""
+    handle = store.open(session_id, write=False)
+    try:
+        return _find_questions(handle.lines())
+    finally:
+        handle.close()
+
+
+def _find_questions(lines: Iterable[tuple[int, bytes]]) -> list[OpenQuestion]:
     found: dict[str, OpenQuestion] = {}
     answers: set[str] = set()
     for _, line in lines:

@@ -19,7 +19,7 @@ from steersman.agent.named import DEFAULT_AGENT, make_named_agent
 from steersman.agent.outside import restore_settings
 from steersman.durable.held_handle import HeldHandle
 from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Fields, Job, Outcome, read_job, to_fields
-from steersman.durable.questions import find_questions
+from steersman.durable.questions import read_questions
 from steersman.durable.supervised import SupervisedSession
 from steersman.session.session import Session
 from steersman.session.session_queue import SessionQueue
@@ -167,13 +167,7 @@ class SessionRunner:
         with SessionQueue(self.store, id) as queue:
             if queue.waiting():
                 return True
-        if outcome.end_reason != WAITING:
-            return False
-        handle = self.store.open(id, write=False)
-        try:
-            return any(question.is_answered for question in find_questions(handle.lines()))
-        finally:
-            handle.close()
+        return outcome.end_reason == WAITING and any(each.is_answered for each in read_questions(self.store, id))
 
 
 class _Opened(NamedTuple):
