@@ -126,6 +126,7 @@ class CancelWatch:
             self._deadline = self._loop.call_at(deadline, run.token.cancel, DEADLINE)
 
     def __exit__(self, *_: object) -> None:
+        self._run.watch = None  # else the two keep each other until the garbage collector comes
         if self._deadline is not None:
             self._deadline.cancel()
         for undo in reversed(self._undo):
