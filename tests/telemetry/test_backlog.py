@@ -12,6 +12,7 @@ from tests.telemetry.kit import Collected, attributes, context_of
 
 from steersman import Agent, tool
 from steersman.telemetry import instrument
+from steersman.telemetry.backlog import LateSpan
 from steersman.testing import ScriptedModel, answer, call
 
 
@@ -49,6 +50,10 @@ async def test_a_tool_changes_its_span_until_the_call_is_over(collected: Collect
         span = get_current_span()
         kept.append(span)
         assert span.is_recording()
+        assert isinstance(span, LateSpan)
+        assert span.context == span.get_span_context()
+        assert (span.name, span.attributes["gen_ai.tool.name"]) == ("execute_tool work", "work")
+        assert not hasattr(span, "no_such_thing")
         span.set_attribute("one", 1)
         span.set_attributes({"two": 2})
         span.add_event("happened", {"three": 3})
@@ -74,11 +79,14 @@ async def test_a_tool_changes_its_span_until_the_call_is_over(collected: Collect
     assert "late" not in attributes(span)
 
 
-class BrokenForTools(SpanProcessor):
-    """A span processor that raises when a tool call starts."""
+class BrokenFor(SpanProcessor):
+    """A span processor that raises when a call of this tool starts."""
+
+    def __init__(self, tool: str) -> None:
+        self._name = f"execute_tool {tool}"
 
     def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
-        if span.name.startswith("execute_tool"):
+        if span.name == self._name:
             raise RuntimeError("no space left")
 
 
@@ -92,8 +100,30 @@ async def test_a_tool_does_not_see_that_its_span_cannot_be_started() -> None:
         return "looked"
 
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(BrokenForTools())
+    provider.add_span_processor(BrokenFor("look"))
     agent = Agent(ScriptedModel(answer(call("look")), "Done.").model, tools=[look])
     instrument(agent, provider)
     assert (await agent.run("Go.")).tool_results[0].text == "looked"
     assert seen == [False]
+
+
+async def test_the_spans_before_one_that_cannot_be_started_are_ended(collected: Collected) -> None:
+    @tool
+    async def wait() -> str:
+        """Wait until the open spans are started."""
+        await asyncio.sleep(1.5)
+        return "waited"
+
+    @tool(name="fail")
+    async def wait_too() -> str:
+        """Wait as long, with a span that fails."""
+        await asyncio.sleep(1.5)
+        return "waited"
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BrokenFor("fail"))
+    provider.add_span_processor(collected)
+    agent = Agent(ScriptedModel(answer(call("wait"), call("fail")), "Done.").model, tools=[wait, wait_too])
+    instrument(agent, provider)
+    assert (await agent.run("Go.")).text == "Done."
+    assert [span.name for span in collected.ended] == ["chat script", "execute_tool wait", "invoke_agent steersman"]

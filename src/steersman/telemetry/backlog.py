@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from threading import RLock
 from time import perf_counter, time_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakMethod
 
 from opentelemetry.context import Context
@@ -98,7 +98,10 @@ class Backlog:
         with self.lock:
             spans, self._spans = self._spans, []
             measured, self._measured = self._measured, []
-            self._spans += [span for span in spans if not span.write()]
+            for span in spans:
+                if not span.write():
+                    # At once: a span after it that fails closes this backlog, which must end the open ones.
+                    self._spans.append(span)
             try:
                 for histogram, value, attributes in measured:
                     histogram.record(value, attributes, context=NO_CONTEXT)
@@ -109,12 +112,10 @@ class Backlog:
         self._timer = None
         self.write()
 
-    def start(self, span: LateSpan, attributes: Attributes) -> Span:
-        """The span of OpenTelemetry for this one; where that fails, one that records nothing."""
+    def start(self, name: str, context: Context, kind: SpanKind, attributes: Attributes, began: int) -> Span:
+        """A span of OpenTelemetry; where that fails, one that records nothing."""
         try:
-            return self._recording.tracer.start_span(
-                span.name, span.context, span.kind, attributes, start_time=span.began
-            )
+            return self._recording.tracer.start_span(name, context, kind, attributes, start_time=began)
         except Exception as error:  # noqa: BLE001  # as above
             self.fail(error)
             return INVALID_SPAN
@@ -124,8 +125,8 @@ class LateSpan(Span):
     """The span of a request or tool call, current while that goes on. OpenTelemetry's own is started when needed."""
 
     def __init__(self, backlog: Backlog, name: str, context: Context, attributes: Attributes, kind: SpanKind) -> None:
-        self.name, self.context, self.kind = name, context, kind
-        self.began = time_ns()
+        self._name, self._above, self._kind = name, context, kind
+        self._began = time_ns()
         self._ended: int | None = None
         self._backlog = backlog
         self._attributes = attributes
@@ -145,8 +146,7 @@ class LateSpan(Span):
             return False
         try:
             if self._span is None:
-                span = self._backlog.start(self, {**self._attributes, **self._left})
-                self._span = span
+                self._span = span = self._ask_for({**self._attributes, **self._left})
             else:
                 span = self._span
                 span.set_attributes(self._left)
@@ -160,14 +160,23 @@ class LateSpan(Span):
     def _start(self) -> Span:
         with self._backlog.lock:
             if self._span is None:
-                self._span = self._backlog.start(self, self._attributes)
+                self._span = self._ask_for(self._attributes)
             return self._span
+
+    def _ask_for(self, attributes: Attributes) -> Span:
+        return self._backlog.start(self._name, self._above, self._kind, attributes, self._began)
 
     def _change(self) -> Span:
         """The span for changes, which are without effect on one that has ended."""
         return self._start() if self._ended is None else INVALID_SPAN
 
     # As a span of OpenTelemetry, for those who find it in the context
+
+    def __getattr__(self, name: str) -> Any:
+        """What the spans of its SDK have besides, such as `name`, `attributes` and `context`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._start(), name)
 
     def get_span_context(self) -> SpanContext:
         """The ids of the span, also when it has ended."""
