@@ -153,6 +153,18 @@ def test_a_folder_with_more_files_than_are_watched_closes_the_hook(project: Path
     assert "more than 200 files" in str(HookFiles([hook], project).explain_change(hook))
 
 
+def test_a_script_is_found_however_its_path_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project.parent))
+    (project / "check.py").touch()
+    runs = ["$HOME/project/scripts/check.sh", 'sh "${HOME}/project/scripts/check.sh"', "$PWD/scripts/check.sh",
+            "~/'project'/scripts/check.sh", "python3 ~/project/scripts", "python3 ~/project/check.py"]  # fmt: skip
+    looks = "ls scripts; grep -c all Makefile; git -C ~/project status"
+    hooks = [_hook(command) for command in (*runs, looks)]
+    files = HookFiles(hooks, project)
+    Workspace(project).replace("scripts/words.sh", b"more")
+    assert [hook.command for hook in hooks if files.explain_change(hook) is None] == [looks]
+
+
 @each_row(
     "command",
     ["./check", "scripts/check", "FOO=1 bin/x --all", "true && ./x", "sh check.sh", "bash -e ci/x.sh", "/bin/sh x.sh",

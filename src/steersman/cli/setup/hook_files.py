@@ -26,6 +26,8 @@ _MOVE = "Keep that in a folder of its own, such as `.steersman/hooks`, where too
 _REDIRECTED = re.compile(r">[>|&]?\s*[^\s;&|<>()]+")
 _WORD = re.compile(r"[^\s'\"=:;,&|()<>`{}$]+")
 _QUOTED = re.compile(r"'([^']+)'|\"([^\"]+)\"")
+_HOME, _HERE = re.compile(r"\$HOME\b|\$\{HOME\}"), re.compile(r"\$PWD\b|\$\{PWD\}")
+_QUOTES = re.compile(r"['\"\\]")
 _VARIABLE = re.compile(r"\$\{?\w+\}?/")
 _FOLDER_OPTIONS = frozenset(["cd", "pushd", "-C", "--directory", "--prefix", "--cwd", "--project"])
 
@@ -62,6 +64,8 @@ class HookFiles:
         return count_changes([self._root], below=self._root) > 0
 
     def _read_before(self, hook: HookSettings) -> Mapping[str, str | None] | str:
+        if _runs_beside_everything(hook.command, self._root):
+            return f"it runs a file directly in the workspace, and tools may have changed what is beside it. {_MOVE}"
         files = _read_files(self._paths[hook], self._root)
         if isinstance(files, str) or not any(data is not None for data in files.values()):
             return files
@@ -79,16 +83,30 @@ def _find_moved_target(command: str, root: str) -> str | None:
     return None
 
 
+def _list_words(command: str, root: str) -> list[str]:
+    """The words of a command that may be paths, with the home folder as `~`; quoted ones also without their quotes."""
+    plain = _HERE.sub(lambda _: root, _HOME.sub("~", command))
+    texts = [_VARIABLE.sub("", _REDIRECTED.sub(" ", text)) for text in (plain, _QUOTES.sub("", plain))]
+    quoted = [word for pair in _QUOTED.findall(plain) for word in pair if word]
+    return [*(word for text in dict.fromkeys(texts) for word in _WORD.findall(text)), *quoted]
+
+
 def _find_paths(command: str, root: str) -> Iterator[str]:
     """The paths of the workspace that a command may run, also missing ones."""
-    words = _WORD.findall(_VARIABLE.sub("", _REDIRECTED.sub(" ", command)))
-    quoted = [word for pair in _QUOTED.findall(command) for word in pair if word]
-    for before, word in pairwise(["", *words, *quoted]):
-        path = os.path.join(root, os.path.expanduser(word))
-        is_data = os.path.isdir(path) and before not in _FOLDER_OPTIONS  # what a program looks at, such as `src`
+    for before, word in pairwise(["", *_list_words(command, root)]):
+        path = os.path.join(root, given := os.path.expanduser(word))
+        # What a program looks at, such as `src`. One with a whole path may be run: `python ~/project/tools`.
+        is_data = os.path.isdir(path) and before not in _FOLDER_OPTIONS and not os.path.isabs(given)
         is_named = os.path.lexists(path) or "/" in word or "." in word
         if is_named and not is_data and leads_through(path, [root]):
             yield path
+
+
+def _runs_beside_everything(command: str, root: str) -> bool:
+    """Whether a command may run a file directly in the workspace: a script needs a whole path, other words are data."""
+    whole = [path for word in _list_words(command, root) if os.path.isabs(path := os.path.expanduser(word))]
+    files = [path for path in whole if not os.path.isdir(path)]
+    return any(root in map(os.path.dirname, (os.path.normpath(path), os.path.realpath(path))) for path in files)
 
 
 def _read_files(paths: Sequence[str], root: str) -> Mapping[str, str | None] | str:
