@@ -45,6 +45,10 @@ def talking(*script: object, at: str) -> tuple[Conversation, Seen]:
     return conversation, seen
 
 
+def refuse_secrets(text: str) -> FilterVerdict:
+    return Reject("no") if "secret" in text else Pass()
+
+
 async def test_what_is_typed_as_a_run_ends_begins_the_next_one() -> None:
     conversation, seen = talking("One.", "Two.", at="agent_end")
     conversation.send("Begin.")
@@ -68,10 +72,7 @@ async def test_a_prompt_that_a_filter_refuses_is_given_back_and_its_notes_wait_f
     """So does what a command said that the user ran during a run, once that run is interrupted."""
     seen, model = Seen("turn_start"), ScriptedModel("One.", "Two.")
 
-    def refuse(text: str) -> FilterVerdict:
-        return Reject("no") if "secret" in text else Pass()
-
-    conversation = Conversation(Agent(model.model, input_filters=[refuse]), seen)
+    conversation = Conversation(Agent(model.model, input_filters=[refuse_secrets]), seen)
     note = UserMessage([TextContent("I ran `ls` myself. Its output:"), TextContent("a.txt")])
     conversation.add_note(note)
     conversation.send("Tell a secret.")
@@ -92,6 +93,37 @@ async def test_a_prompt_that_a_filter_refuses_is_given_back_and_its_notes_wait_f
     told = [message.text for message in conversation.agent.messages if message.role == "user"]
     assert told == ["I ran `ls` myself. Its output:a.txt", "Tell.", "Undone.", "Go on."]
     assert seen.said == [("user", "Tell."), ("user", "Go on.")]
+
+
+async def test_what_a_filter_refuses_of_what_was_typed_during_a_run_is_given_back_at_once() -> None:
+    seen, model = Seen("turn_start"), ScriptedModel("One.", "Two.", "Three.")
+    conversation = Conversation(Agent(model.model, input_filters=[refuse_secrets]), seen)
+
+    def type_two() -> None:
+        conversation.send("A secret.")
+        conversation.follow_up("Another secret.")
+
+    seen.do = type_two
+    conversation.send("Begin.")
+    await conversation.wait_until_idle()
+    assert ("\n".join(seen.back), conversation.waiting) == ("A secret.\nAnother secret.", [])
+    conversation.send("Go on.")
+    await conversation.wait_until_idle()
+    conversation.return_queued_texts()
+    assert "\n".join(seen.back) == "A secret.\nAnother secret."
+    assert seen.said == [("user", "Begin."), ("user", "Go on.")]
+
+
+async def test_a_note_that_is_refused_does_not_hold_up_all_that_is_typed_later() -> None:
+    seen, model = Seen(), ScriptedModel("One.")
+    conversation = Conversation(Agent(model.model, input_filters=[refuse_secrets]), seen)
+    conversation.add_note(UserMessage([TextContent("I ran `cat key` myself. Its output:"), TextContent("secret")]))
+    for text in ("Begin.", "Begin!", "Do begin!"):
+        conversation.send(text)
+        await conversation.wait_until_idle()
+    assert seen.back == ["Begin.", "Begin!"]
+    assert [kind for kind, _ in seen.said] == ["notice", "user"]
+    assert [message.text for message in conversation.agent.messages] == ["Do begin!", "One."]
 
 
 async def test_a_front_that_breaks_ends_the_run_and_not_the_chat() -> None:

@@ -15,8 +15,9 @@ from steersman.cli.chat.window_use import estimate_window_use
 from steersman.cli.exits import describe_error
 from steersman.cli.terminal.numbers import count_input_tokens
 from steersman.events.stream import EventStream
+from steersman.loop.inbox import Receipt
 from steersman.policy.approval import Mode
-from steersman.types.events import AgentEnd, AgentEvent, MessageStart, TurnStart
+from steersman.types.events import AgentEnd, AgentEvent, InputRejected, MessageStart, TurnStart
 from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage
 from steersman.types.result import RunResult
 from steersman.types.usage import Usage
@@ -69,6 +70,9 @@ class Conversation:
         self._turn = 0
         self._notes: list[UserMessage] = []
         self._note_heads: set[str] = set()
+        self._refused_notes: list[UserMessage] = []
+        # Of what was queued, until it is known what has become of it.
+        self._receipts: list[Receipt] = []
         self.filled: int | None = None
         self.counted: int | None = None
 
@@ -161,7 +165,7 @@ class Conversation:
 
     # Inside
 
-    def _send(self, add: Callable[[Any], object], text: str, attached: Sequence[Attachment]) -> None:
+    def _send(self, add: Callable[[Any], Receipt], text: str, attached: Sequence[Attachment]) -> None:
         for item in attached:
             self._view.say("notice", item.about)
         message = build_message(text, attached)
@@ -171,9 +175,9 @@ class Conversation:
         notes, self._notes = self._notes, []
         self.begin(lambda: self.agent.prompt([*notes, message] if notes else message), [*notes, message])
 
-    def _queue(self, add: Callable[[Any], object], message: str | UserMessage) -> None:
+    def _queue(self, add: Callable[[Any], Receipt], message: str | UserMessage) -> None:
         try:
-            add(message)
+            self._receipts.append(add(message))
         except Exception as error:  # noqa: BLE001  # the session may be closed by now: the text goes back to the input
             self._view.say("error", describe_error(error))
             self._hand_back([message])
@@ -190,6 +194,8 @@ class Conversation:
                 if not self._is_note(event):
                     self._view.show_event(event)
                     self._show_prompt(event)
+                if type(event) is InputRejected:
+                    self._return_refused_texts()
             result = await stream
         except Exception as error:  # noqa: BLE001  # a bug, in a setting or in the view, ends this run and not the chat
             self.agent.abort()
@@ -203,7 +209,7 @@ class Conversation:
             self.counted = _count_context(result) or self.counted
             self.filled = self.counted or self.filled
             if result.end_reason == "rejected":
-                self._hand_back(sent)
+                self._hand_back_refused(sent)
         self._return_undelivered(result)
         self._view.refresh()
 
@@ -242,7 +248,25 @@ class Conversation:
 
     def return_queued_texts(self) -> None:
         """Returns all queued texts to the input."""
+        self._return_refused_texts()
         self._hand_back(self.agent.clear_queue())
+        self._receipts = []
+
+    def _return_refused_texts(self) -> None:
+        """Returns what a filter refused of what was queued."""
+        refused = [receipt.message for receipt in self._receipts if receipt.status == "returned"]
+        self._receipts = [receipt for receipt in self._receipts if receipt.status in ("accepted", "next_run")]
+        if refused:
+            self._hand_back_refused(refused)
+
+    def _hand_back_refused(self, messages: Sequence[str | AgentMessage]) -> None:
+        """Returns texts that were refused; a note that was refused before may be the reason, so it is left out."""
+        kept = [message for message in messages if message not in self._refused_notes]
+        if len(kept) < len(messages):
+            self._view.say("notice", "The model is not told what your own commands did: that was refused twice.")
+        waiting = len(self._notes)
+        self._hand_back(kept)
+        self._refused_notes = self._notes[waiting:]
 
     def _hand_back(self, messages: Iterable[str | AgentMessage]) -> None:
         """Returns texts that the model has not read to the input; notes wait for the next prompt."""
