@@ -189,8 +189,8 @@ def confinement(sandbox: Sandbox = "auto") -> Confinement:
         reason = " ".join([*before, first.reason])
         return replace(first, reason=reason)
     advice = (
-        "Install bubblewrap (for example `apt install bubblewrap`), or, if a command may do whatever its user can, "
-        "switch the sandbox off with sandbox='off'."
+        "Install bubblewrap (for example `apt install bubblewrap`). In a program of your own, if a command may do "
+        "whatever its user can, sandbox='off' switches the sandbox off; the command `steersman` has no such switch."
     )
     return Confinement("none", " ".join([*(each.reason for each in found), advice]), (), ("everything",))
 
