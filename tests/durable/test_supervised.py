@@ -12,7 +12,7 @@ import pytest
 from temporalio.api.namespace.v1 import NamespaceInfo
 from temporalio.api.workflowservice.v1 import DeleteActivityExecutionRequest, DescribeNamespaceResponse
 from temporalio.client import ActivityExecutionStatus
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 from tests.durable.dying import TellingStore
 from tests.durable.kit import Program, new_queue, running
 from tests.durable.stage import make_agents
@@ -22,9 +22,9 @@ from tests.session.kit import records, said
 from steersman import Agent, Session
 from steersman.context.repair import UNKNOWN
 from steersman.durable import Client, DurableError, Worker
-from steersman.durable.connection import check_namespace, connect
+from steersman.durable.connection import check_namespace, connect, is_passing
 from steersman.session import MemoryStore, PostgresStore, SessionNotFound, SessionQueue
-from steersman.session.stores.store import Following, Store
+from steersman.session.stores.store import Store
 from steersman.testing import ScriptedModel
 from steersman.types.model import Request
 
@@ -231,6 +231,12 @@ async def test_mistakes_are_told_at_once(postgres: Database, temporal: str) -> N
     assert store.list() == []
 
 
+def test_to_wait_goes_on_while_temporal_is_away() -> None:
+    """Of an unknown kind is "transport error": Temporal was killed while it was asked."""
+    kinds = RPCStatusCode.UNAVAILABLE, RPCStatusCode.UNKNOWN, RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.NOT_FOUND
+    assert [is_passing(RPCError("transport error", kind, b"")) for kind in kinds] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("late", [False, True])
 async def test_what_is_said_while_a_run_ends_is_heard(postgres: Database, temporal: str, late: bool) -> None:
     """durable.md U1: also while the session is being closed, when its lock says that a worker has it open."""
@@ -256,24 +262,33 @@ async def test_what_is_said_while_a_run_ends_is_heard(postgres: Database, tempor
     assert talk(store, id) == ["user: Hi.", "assistant: Read: Hi.", "user: More.", "assistant: Read: More."]
 
 
+class AskedStore(TellingStore):
+    """The store of a client, which calls a function whenever it was asked for the writer of a session."""
+
+    def __init__(self, store: PostgresStore, call: Callable[[], None]) -> None:
+        super().__init__(store, _ignore)
+        self._call, self._has_writer, self.follow = call, store.has_writer, store.follow
+
+    def has_writer(self, session_id: str, /) -> bool:
+        found = self._has_writer(session_id)
+        self._call()
+        return found
+
+
 async def test_what_is_said_after_the_last_look_of_a_worker_is_heard(postgres: Database, temporal: str) -> None:
     """durable.md U1: Temporal still calls it running then, and refuses to start it a second time."""
     queue, id = new_queue(), "looked"
     store, loop, left = postgres.store(), asyncio.get_running_loop(), ["More."]
     refused, waking = threading.Event(), list[asyncio.Future[None]]()
 
-    class ClientStore(TellingStore):
-        def has_writer(self, session_id: str, /) -> bool:
-            asked.append(session_id)
-            if len(asked) == 2:  # for the second time: Temporal has refused
-                refused.set()
-            return store.has_writer(session_id)
-
-        def follow(self, session_id: str, hear: Callable[[bytes | None], None], /) -> Following:
-            return store.follow(session_id, hear)
-
     asked, seen = list[str](), list[bool]()
-    durable = Client(ClientStore(store, _ignore), temporal, task_queue=queue, heartbeat=20.0)
+
+    def count() -> None:
+        asked.append(id)
+        if len(asked) == 2:  # for the second time: Temporal has refused
+            refused.set()
+
+    durable = Client(AskedStore(store, count), temporal, task_queue=queue, heartbeat=20.0)
 
     def speak(what: str) -> None:
         if what == "looked" and left:
@@ -299,17 +314,7 @@ async def test_a_run_is_continued_while_the_worker_closes_the_one_that_failed(
     durable = Client(store, temporal, task_queue=queue, heartbeat=20.0)
     asked, continuing = threading.Event(), list[asyncio.Future[None]]()
 
-    class ClientStore(TellingStore):
-        def has_writer(self, session_id: str, /) -> bool:
-            try:
-                return store.has_writer(session_id)
-            finally:
-                asked.set()
-
-        def follow(self, session_id: str, hear: Callable[[bytes | None], None], /) -> Following:
-            return store.follow(session_id, hear)
-
-    impatient = Client(ClientStore(store, _ignore), temporal, task_queue=queue, heartbeat=20.0)
+    impatient = Client(AskedStore(store, asked.set), temporal, task_queue=queue, heartbeat=20.0)
 
     def speak(what: str) -> None:
         if what == "closing" and not continuing:

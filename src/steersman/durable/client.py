@@ -28,7 +28,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityAlreadyStartedError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store
+from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store, is_passing
 from steersman.durable.errors import DurableError
 from steersman.durable.job import ACTIVITY, IDLE, WAITING, Fields, Job, Outcome, read_outcome, to_fields
 from steersman.durable.questions import OpenQuestion, read_questions
@@ -56,13 +56,6 @@ _RETRY = RetryPolicy(
 _LOOK, _LONGEST_LOOK = 0.05, 2.0
 # Seconds, and two heartbeats, in which a worker that has a run opens its session or is replaced.
 _PATIENCE = 30.0
-# RESOURCE_EXHAUSTED is what a busy server says, also of a single run.
-_PASSING = (
-    RPCStatusCode.UNAVAILABLE,
-    RPCStatusCode.DEADLINE_EXCEEDED,
-    RPCStatusCode.CANCELLED,
-    RPCStatusCode.RESOURCE_EXHAUSTED,
-)
 _OPEN = (ActivityExecutionStatus.RUNNING, ActivityExecutionStatus.PAUSED)
 
 
@@ -384,7 +377,7 @@ class Client:
             told = describe_rpc_error(error, client.namespace)
             if error.status == RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
                 raise _NotThere(str(told)) from error
-            if error.status in _PASSING:
+            if is_passing(error):
                 raise _Unavailable(str(told)) from error
             raise told from error
         except ActivityFailureError as error:

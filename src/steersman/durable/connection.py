@@ -17,6 +17,15 @@ from steersman.types.guards import is_instance
 
 CONNECT_SECONDS = 10.0
 RPC_TIMEOUT = timedelta(seconds=10)
+# RESOURCE_EXHAUSTED is what a busy server says, also of a single run; UNKNOWN what a call ends with whose connection
+# broke under it.
+_PASSING = (
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+    RPCStatusCode.UNKNOWN,
+)
 
 
 async def connect(temporal: str | TemporalClient, namespace: str) -> TemporalClient:
@@ -62,6 +71,11 @@ def describe_rpc_error(error: RPCError, namespace: str) -> DurableError:
     if error.status == RPCStatusCode.NOT_FOUND and "namespace" in error.message.lower():
         return DurableError(f"Temporal has no namespace {namespace!r}. Create it, or name another one.")
     return DurableError(f"Temporal did not do it: {_first_line(error)} ({error.status.name.lower()}).")
+
+
+def is_passing(error: RPCError) -> bool:
+    """Whether Temporal only does not answer at the moment."""
+    return error.status in _PASSING
 
 
 def find_shared_store(where: Where) -> SharedStore:
