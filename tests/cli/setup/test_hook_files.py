@@ -165,6 +165,17 @@ def test_a_script_is_found_however_its_path_is_written(project: Path, monkeypatc
     assert [hook.command for hook in hooks if files.explain_change(hook) is None] == [looks]
 
 
+def test_an_output_is_found_however_its_path_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(project.parent))
+    targets = ["log", "$PWD/log", '"${PWD}/log"', "$HOME/project/log", "~/'project'/log", "~/project/log"]
+    hooks = [_hook(f"cat >> {target}") for target in targets]
+    files = HookFiles(hooks, project)
+    Workspace(project).replace("src/a.py", b"")
+    assert [hook.command for hook in hooks if files.explain_change(hook) is not None] == []
+    (project / "log").symlink_to(project.parent / "elsewhere")
+    assert [hook.command for hook in hooks if files.explain_change(hook) is None] == []
+
+
 @each_row(
     "command",
     ["./check", "scripts/check", "FOO=1 bin/x --all", "true && ./x", "sh check.sh", "bash -e ci/x.sh", "/bin/sh x.sh",

@@ -76,17 +76,21 @@ class HookFiles:
 
 def _find_moved_target(command: str, root: str) -> str | None:
     """A file of the workspace into which a command redirects its output, if a link leads elsewhere from there."""
-    for found in _REDIRECTED.findall(command):
-        target = os.path.normpath(os.path.join(root, os.path.expanduser(found.lstrip(">|& \t").strip("'\""))))
+    for found in _REDIRECTED.findall(_QUOTES.sub("", _spell_out(command, root))):
+        target = os.path.normpath(os.path.join(root, os.path.expanduser(found.lstrip(">|& \t"))))
         if leads_through(target, [root]) and os.path.realpath(target) != target:
             return os.path.relpath(target, root)
     return None
 
 
+def _spell_out(command: str, root: str) -> str:
+    return _HERE.sub(lambda _: root, _HOME.sub("~", command))
+
+
 def _list_words(command: str, root: str) -> list[str]:
     """The words of a command that may be paths, with the home folder as `~`; quoted ones also without their quotes."""
-    plain = _HERE.sub(lambda _: root, _HOME.sub("~", command))
-    texts = [_VARIABLE.sub("", _REDIRECTED.sub(" ", text)) for text in (plain, _QUOTES.sub("", plain))]
+    plain = _REDIRECTED.sub(" ", _spell_out(command, root))
+    texts = [_VARIABLE.sub("", text) for text in (plain, _QUOTES.sub("", plain))]
     quoted = [word for pair in _QUOTED.findall(plain) for word in pair if word]
     return [*(word for text in dict.fromkeys(texts) for word in _WORD.findall(text)), *quoted]
 
