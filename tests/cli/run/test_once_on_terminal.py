@@ -186,6 +186,7 @@ def test_a_slip_in_a_command_is_no_prompt(place: Place, server: OpenAIChatServer
     with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
         assert terminal.ended() == 2
         assert "Did you mean 'steersman doctor'?" in " ".join(terminal.everything.split())
+        assert "       steersman COMMAND ...\nsteersman: error:" in terminal.everything
         error = "steersman: error: 'docter' is not a command."
         assert (error if columns >= 80 else error.replace(" command", "\ncommand")) in terminal.everything
     line = command_line(["--model", "antropic:x", "Hi."], server)
