@@ -5,6 +5,7 @@ The body is decoded here (content-encoding and charset), because a small compres
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import re
 import socket
@@ -30,6 +31,7 @@ REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _CHARSET = re.compile(r"""charset\s*+=\s*+["']?+\s*+([\w.:-]{1,40})""", re.IGNORECASE | re.ASCII)
 _META = re.compile(rb"""<(?:meta|\?xml)\b[^>]*?(?:charset|encoding)\s*+=\s*+["']?+\s*+([\w.:-]{1,40})""", re.IGNORECASE)
 _META_WITHIN = 4_096
+_PIECE = 64 * 1024
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _WIDE_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # From the names of Python's codecs to the codec that browsers use: a page that declares latin-1 or ascii is
@@ -73,18 +75,17 @@ class Body:
         kind = classify_media_type(self.media_type) if self.media_type else self._guess_kind()
         return "other" if kind in ("html", "text") and self._is_binary() else kind
 
-    @property
-    def text(self) -> str:
-        """The body as text; malformed bytes are replaced."""
+    async def decode(self) -> str:
+        """Decode the body as text; malformed bytes are replaced. Other tasks run between its pieces."""
         for mark, codec in _BOMS:
             if self.data.startswith(mark):
-                return self.data[len(mark) :].decode(codec, "replace")
+                return await _decode_in_pieces(self.data[len(mark) :], codec)
         if (codec := _find_codec(self.charset) or self._find_declared_codec()) is not None:
-            return self.data.decode(codec, "replace")
+            return await _decode_in_pieces(self.data, codec)
         try:
             return codecs.getincrementaldecoder("utf-8")().decode(self.data, final=self.whole)
         except UnicodeDecodeError:
-            return self.data.decode("cp1252", "replace")
+            return await _decode_in_pieces(self.data, "cp1252")
 
     def _guess_kind(self) -> Kind:
         start = self.data[:_META_WITHIN].lstrip().lower()
@@ -117,6 +118,16 @@ def classify_media_type(media_type: str) -> Kind:
     if _TEXTUAL.fullmatch(media_type):
         return "text"
     return "image" if media_type.startswith("image/") else "other"
+
+
+async def _decode_in_pieces(data: bytes, codec: str) -> str:
+    """Decode without holding up the event loop: each malformed byte takes long, and in a thread it holds the GIL."""
+    decoder = codecs.getincrementaldecoder(codec)("replace")
+    texts: list[str] = []
+    for start in range(0, len(data), _PIECE):
+        texts.append(decoder.decode(data[start : start + _PIECE]))
+        await asyncio.sleep(0)
+    return "".join((*texts, decoder.decode(b"", final=True)))
 
 
 class ContentDecoder:

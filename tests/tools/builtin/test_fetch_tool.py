@@ -28,7 +28,7 @@ from steersman.tools.builtin.fetch_tool import fetch_tool
 from steersman.tools.calling import count_running_threads
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
-from steersman.tools.web import parse_content_type
+from steersman.tools.web import Body, parse_content_type
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.errors import ToolError
@@ -440,3 +440,21 @@ def test_a_header_full_of_blanks_does_not_stop_the_event_loop() -> None:
     began = time.process_time()
     assert parse_content_type(f"text/html; charset={' ' * 40_000}\x01") == ("text/html", None)
     assert time.process_time() - began < 2  # a minute and more where each blank is tried with all others
+
+
+@each_row(
+    ("data", "charset"),
+    [
+        (b"\xd2" * 100_000, "cp1253"),
+        (b"a" + "日本".encode("euc_jp") * 30_000 + b"\xff", "euc_jp"),
+        (b"a\xd8" * 50_000 + b"b", "utf-16-le"),
+        (b"\x1b$B\x1b" * 30_000, "iso2022_jp"),
+    ],
+)
+async def test_other_tasks_run_while_an_answer_is_decoded(data: bytes, charset: str) -> None:
+    """Five megabytes of malformed bytes take seconds, and no part of a decoding lets another thread run."""
+    decoding = asyncio.create_task(Body(data, "text/plain", charset).decode())
+    for _ in range(2):  # after its first piece and after its second
+        await asyncio.sleep(0)
+        assert not decoding.done()
+    assert await decoding == data.decode(charset, "replace")

@@ -213,7 +213,7 @@ async def _extract_text(body: Body, url: str, limit: int) -> str:
     """Extract the text of a response body; empty where it is not text."""
     if body.kind in ("other", "image"):
         return ""
-    text, whole = body.text, body.whole
+    text, whole = await body.decode(), body.whole
     if body.kind == "html":
         # In a thread, because the work grows with the page; the thread stops when this call is cancelled.
         over = threading.Event()

@@ -169,7 +169,8 @@ class _Api:
         elif not body.data:
             text = f"{status}. The answer is empty."
         else:
-            text = body.text if response.status < 300 else f"{status}\n\n{body.text}"
+            text = await body.decode()
+            text = text if response.status < 300 else f"{status}\n\n{text}"
         if not body.whole:
             text = f"{text}\n\n[There is more, or it was cut off; only this much was read.]"
         details = {"http_status": response.status, "media_type": media_type}
