@@ -24,7 +24,7 @@ from steersman.context.repair import UNKNOWN
 from steersman.durable import Client, DurableError, Worker
 from steersman.durable.connection import check_namespace, connect, is_passing
 from steersman.session import MemoryStore, PostgresStore, SessionNotFound, SessionQueue
-from steersman.session.stores.store import Store
+from steersman.session.stores.store import Store, StoreFailed
 from steersman.testing import ScriptedModel
 from steersman.types.model import Request
 
@@ -304,6 +304,24 @@ async def test_what_is_said_after_the_last_look_of_a_worker_is_heard(postgres: D
         await waking[0]
         assert (await durable.wait(id, timeout=30)).text == "Read: More."
     assert seen == [True]
+
+
+async def test_what_is_queued_wakes_a_worker_also_if_the_database_dies_after_that(
+    postgres: Database, temporal: str
+) -> None:
+    """durable.md U2: an error would have it said a second time."""
+    queue, store, failures = new_queue(), postgres.store(), [StoreFailed("The server is gone.")]
+
+    def fail() -> None:
+        if failures:
+            raise failures.pop()
+
+    durable = Client(AskedStore(store, fail), temporal, task_queue=queue, heartbeat=20.0)
+    Session.create(store, "queued").close()
+    async with Worker(make_agents(_ignore)["holder"], store, temporal, task_queue=queue):
+        assert (await durable.steer("queued", "Hi.")).is_new
+        assert (await durable.wait("queued", timeout=30)).text == "Read: Hi."
+    assert failures == []
 
 
 async def test_a_run_is_continued_while_the_worker_closes_the_one_that_failed(

@@ -38,7 +38,7 @@ from steersman.session.restore import find_last_answer
 from steersman.session.session import Session
 from steersman.session.session_queue import Queued, SessionQueue, create_with_prompt
 from steersman.session.settings import SettingChanges
-from steersman.session.stores.store import FollowedStore, SessionExists, SessionNotFound
+from steersman.session.stores.store import FollowedStore, SessionExists, SessionNotFound, StoreFailed
 from steersman.types.messages import MessageLike
 
 _T = TypeVar("_T")
@@ -220,7 +220,10 @@ class Client:
         """Queue something; also whether a worker has it, or the session open."""
         with SessionQueue(self.store, session_id) as queue:
             queued = say(queue)
-            return queued, self._is_heard(queue, queued.number)
+            try:
+                return queued, self._is_heard(queue, queued.number)
+            except StoreFailed:  # it is queued, whatever has happened to the database since then
+                return queued, False
 
     def _is_heard(self, queue: SessionQueue, number: int) -> bool:
         # A worker that has heard it may have closed the session by now.
