@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.builtin.looking import context, plant, write
 
-from steersman.tools.builtin.gitignore import MAX_RULES, NO_RULES, IgnoreRules, load_outer_rules, parse_ignore_file
+from steersman.tools.builtin.gitignore import (
+    MAX_RULES,
+    MAX_STEP,
+    NO_RULES,
+    IgnoreRules,
+    compile_steps,
+    load_outer_rules,
+    parse_ignore_file,
+)
 from steersman.tools.builtin.walk import Deadline, Walk
 from steersman.tools.confine.workspace import Workspace
 
@@ -162,3 +170,16 @@ def test_a_rules_file_without_end_is_read_in_part() -> None:
 def test_a_line_longer_than_any_path_is_left_out(line: bytes) -> None:
     """docs/file-tools.md: a search has a deadline. Such lines, from a project, took half a minute to parse."""
     assert len(parse_ignore_file(line + b"\nnext").rules) == 1
+
+
+def test_many_rules_are_matched_in_steps_between_which_others_run_and_the_deadline_counts() -> None:
+    """A thousand nested folders, each with 100 KB of rules, took hours for one path, a second of it without a pause."""
+    regexes = [f"{number:01000}" for number in range(45)]
+    steps = compile_steps(regexes)
+    assert [len(step.pattern) // 1_000 for step in steps] == [20, 20, 5]
+    assert max(map(len, regexes)) * 20 == MAX_STEP
+    assert all(any(step.fullmatch(regex) for step in steps) for regex in regexes)
+    checks: list[int] = []
+    rules = NO_RULES.extend("", b"a").extend("b", b"c").extend("b/d", b"e")
+    assert not rules.hides("b/d/f", folder=False, check=lambda: checks.append(1))
+    assert len(checks) == 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -18,6 +18,8 @@ from pathlib import Path
 MAX_BYTES = 100_000
 MAX_RULES = 2_000
 MAX_LINE = 4_096
+# How much is matched in one step: while Python matches a regular expression, no other thread runs.
+MAX_STEP = 20_000
 
 _POSIX = {
     "alnum": "0-9A-Za-z",
@@ -224,12 +226,12 @@ class IgnoreFile:
         self.rules = rules
 
     @cached_property
-    def _names(self) -> re.Pattern[str]:
-        return compile_any([rule.regex for rule in self.rules if rule.by_name])
+    def _names(self) -> list[re.Pattern[str]]:
+        return compile_steps([rule.regex for rule in self.rules if rule.by_name])
 
     @cached_property
-    def _paths(self) -> re.Pattern[str]:
-        return compile_any([rule.regex for rule in self.rules if not rule.by_name])
+    def _paths(self) -> list[re.Pattern[str]]:
+        return compile_steps([rule.regex for rule in self.rules if not rule.by_name])
 
     @cached_property
     def _single(self) -> list[tuple[IgnoreRule, re.Pattern[str]]]:
@@ -239,7 +241,7 @@ class IgnoreFile:
         """Match a path: whether it is hidden, or `None` when no rule matches."""
         name = path.rpartition("/")[2]
         # Most paths match no rule, which one match against all rules together shows.
-        if self._names.fullmatch(name) is None and self._paths.fullmatch(path) is None:
+        if not _match_any(self._names, name) and not _match_any(self._paths, path):
             return None
         for rule, regex in self._single:
             if (folder or not rule.folders_only) and regex.fullmatch(name if rule.by_name else path):
@@ -260,12 +262,13 @@ class IgnoreRules:
     prefix: str = ""
     above: IgnoreRules | None = None
 
-    def hides(self, path: str, *, folder: bool) -> bool:
-        """Whether an entry is hidden, given that its folder is not."""
+    def hides(self, path: str, *, folder: bool, check: Callable[[], None] = lambda: None) -> bool:
+        """Whether an entry is hidden, given that its folder is not; `check` may raise before each file of rules."""
         if not path.isascii():
             path = to_latin1(path)
         level: IgnoreRules | None = self
         while level is not None:
+            check()
             verdict = level.rules.match(level.prefix + path[level.cut :], folder=folder)
             if verdict is not None:
                 return verdict
@@ -323,6 +326,23 @@ def _parse_rule(line: str) -> IgnoreRule | None:
 def compile_any(regexes: list[str]) -> re.Pattern[str]:
     """Compile one pattern that matches what any of the given ones matches."""
     return re.compile("|".join(f"(?:{regex})" for regex in regexes) if regexes else "(?!)")
+
+
+def compile_steps(regexes: list[str]) -> list[re.Pattern[str]]:
+    """Compile patterns that together match what any of the given ones matches, each short enough for one step."""
+    steps: list[list[str]] = []
+    room = 0
+    for regex in regexes:
+        if len(regex) > room:
+            steps.append([])
+            room = MAX_STEP
+        steps[-1].append(regex)
+        room -= len(regex)
+    return [compile_any(step) for step in steps]
+
+
+def _match_any(patterns: list[re.Pattern[str]], text: str) -> bool:
+    return any(pattern.fullmatch(text) for pattern in patterns)
 
 
 def load_outer_rules(root: Path) -> IgnoreRules:

@@ -83,7 +83,7 @@ class Walk:
     unreadable: list[str] = field(default_factory=list[str])
 
     def __iter__(self) -> Iterator[Folder]:
-        rules = NO_RULES if self.ignored else _load_rules_above(self.workspace, self.start)
+        rules = NO_RULES if self.ignored else _load_rules_above(self.workspace, self.start, self.deadline)
         waiting = [(self.start, rules)]
         while waiting:
             path, above = waiting.pop()
@@ -112,7 +112,7 @@ class Walk:
         shows = make_name_filter(str(self.workspace.root / path))
         for entry in self._scan_entries(folder):
             self.entries += 1
-            self.deadline.check()  # each time: the rules of a project may take long for one entry
+            self.deadline.check()
             if shows is None or shows(entry.name):
                 self._classify(folder, entry, rules)
             else:
@@ -136,7 +136,7 @@ class Walk:
             return
         is_link = entry.is_symlink()
         is_folder = not is_link and entry.is_dir(follow_symlinks=False)
-        if not self.ignored and rules.hides(folder.join(name), folder=is_folder):
+        if not self.ignored and rules.hides(folder.join(name), folder=is_folder, check=self.deadline.check):
             self.hidden += 1
         elif is_link:
             folder.links.append(name)
@@ -146,7 +146,7 @@ class Walk:
             folder.files.append(name)
 
 
-def _load_rules_above(workspace: Workspace, start: str) -> IgnoreRules:
+def _load_rules_above(workspace: Workspace, start: str, deadline: Deadline) -> IgnoreRules:
     """Load the rules of the folders above the start folder."""
     if start.startswith("/"):
         return NO_RULES
@@ -155,6 +155,7 @@ def _load_rules_above(workspace: Workspace, start: str) -> IgnoreRules:
         return rules
     names = start.split("/")
     for depth in range(len(names)):
+        deadline.check()
         path = "/".join(names[:depth])
         descriptor = workspace.open_folder(path or ".")
         try:
