@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from threading import Thread
 from typing import Any, cast
@@ -20,7 +21,7 @@ from tests.telemetry.kit import Collected, attributes, context_of, events
 from steersman import Agent, AgentContext, AgentLoopConfig, Session, Usage, agent_loop, get_model, tool
 from steersman.events import AgentEvent
 from steersman.loop import watching
-from steersman.provider.streaming.batches import Batches
+from steersman.provider.streaming.batches import Batch
 from steersman.provider.streaming.normalize import NormalizedStreamFn
 from steersman.session import MemoryStore
 from steersman.team import run_branches
@@ -147,7 +148,7 @@ def test_events_in_normal_form_are_not_put_into_it_again() -> None:
     assert type(trace_requests(plain)) is NormalizedStreamFn
 
 
-async def stream_nothing(model: Model, request: Request, options: StreamOptions) -> Batches:
+async def stream_nothing(model: Model, request: Request, options: StreamOptions) -> AsyncGenerator[Batch]:
     """No event at all."""
     for _ in ():
         yield []
