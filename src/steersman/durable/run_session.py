@@ -40,6 +40,8 @@ _log = logging.getLogger("steersman.durable")
 _PATIENCE = 30.0
 # How often a run is tried that cannot start: during an update, another worker may be able to.
 _MAX_STARTS = 5
+# The part of a heartbeat after which Temporal is told again that a worker is alive; each time is a request to it.
+_BEATS = 0.4
 _LONGEST_DELAY = 10.0
 
 
@@ -55,7 +57,7 @@ class SessionRunner:
     async def run_session(self, fields: Fields) -> Fields:
         """Run the session of a job until nothing is queued; raises `ApplicationError` if it cannot."""
         job = read_job(fields)
-        beating = asyncio.get_running_loop().create_task(_beat(job.heartbeat / 4))
+        beating = asyncio.get_running_loop().create_task(_beat(_BEATS * job.heartbeat))
         try:
             return to_fields(await self._run(job))
         except (ApplicationError, asyncio.CancelledError):

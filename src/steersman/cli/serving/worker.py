@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
@@ -66,7 +67,14 @@ async def run(options: Options) -> int:
         except (TypeError, ValueError) as error:
             raise UserError(f"{error}") from error
         place = f"the task queue {arguments.task_queue!r} of {arguments.temporal}"
-        await _run_until_signal(worker.run(lambda: print(f"Running sessions of {place}.", flush=True)))
+
+        def announce() -> None:
+            # What was imported and set up stays until the end: the garbage collector need not look at it again.
+            gc.collect()
+            gc.freeze()
+            print(f"Running sessions of {place}.", flush=True)
+
+        await _run_until_signal(worker.run(announce))
     return 0
 
 
