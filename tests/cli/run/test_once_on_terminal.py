@@ -107,6 +107,7 @@ def test_what_the_model_says_stands_above_the_question_and_never_under_it(
         lines = terminal.everything.split("\n")
         said, asked = lines.index("Say y."), lines.index("May the agent run this command?")
         assert said < asked
+        assert "steersman: Using openai-chat:gpt-x (--model)." in " ".join(lines[:asked])
         assert lines[asked + 1] == "  │ touch made"
         assert lines[lines.index("?") - 2 : lines.index("?")] == [
             "y yes, once · n no · or type what to do",

@@ -97,6 +97,8 @@ class TerminalQuestions:
             return False
         if self.settle is not None:
             await self.settle()
+        # What was told before must not stand between the question and its answer.
+        await self._stderr.flush()
         with self.pause():
             return await ask_on_terminal(
                 call, reason, agent=started.agent, workspace=started.workspace, color=self._color
@@ -104,7 +106,7 @@ class TerminalQuestions:
 
     async def trust(self, question: str, content: str) -> bool:
         """Asks whether to trust a file of the project."""
-        # What was told about the file before must not stand between the question and its answer.
+        # As above: what was told about the file before comes first.
         await self._stderr.flush()
         return await ask_trust_on_terminal(question, content)
 
