@@ -19,6 +19,7 @@ from steersman.cli.setup.settings_parser import parse_settings
 from steersman.cli.setup.startup import start_agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools import tool
+from steersman.tools.confine.sandbox import confinement
 from steersman.types.messages import ToolResultMessage
 
 pytestmark = pytest.mark.real_time
@@ -43,7 +44,7 @@ async def _run(folder: Path, *hooks: HookSettings, told: list[str] | None = None
 
 
 def _hook(at: Seam, command: str, *tools: str, timeout: float = 30.0) -> HookSettings:
-    return HookSettings(at, command, tools, timeout)
+    return HookSettings(at, command, tools, timeout, sandbox=False)
 
 
 async def test_a_hook_before_a_tool_denies_changes_or_lets_pass(tmp_path: Path) -> None:
@@ -152,12 +153,18 @@ def test_hooks_of_a_project_come_before_those_of_the_user_who_judges_last() -> N
     assert own.tighten(project).hooks == (HookSettings("prompt", "theirs", (), 2, True), HookSettings("end", "mine"))
 
 
-async def test_what_a_hook_makes_of_an_edit_is_undone_with_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sandbox", ["true", "false"])
+async def test_what_a_hook_makes_of_an_edit_is_undone_with_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch, sandbox: str
+) -> None:
+    if sandbox == "true" and confinement().kind == "none":
+        pytest.skip("there is no sandbox on this machine")
     for name, value in environment(place).items():
         monkeypatch.setenv(name, value)
     settings = find_config_file()
     settings.parent.mkdir(parents=True, exist_ok=True)
-    settings.write_text('[[hooks]]\nat = "after_tool"\ncommand = "echo tidy >> a; echo new > b"\n')
+    command = "echo tidy >> a; echo new > b"
+    settings.write_text(f'[[hooks]]\nat = "after_tool"\ncommand = "{command}"\nsandbox = {sandbox}\n')
     changed = place.project / "a"
     changed.write_text("before\n")
     options = parse(["-p", "Go.", "--model", "scripted:echo", "--permission-mode", "accept-edits"])

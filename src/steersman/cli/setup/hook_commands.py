@@ -1,7 +1,7 @@
 """The hooks of the settings: commands that are told as JSON what happens, and whose exit code or answer decides.
 
 A gate (`before_tool`, `after_tool`, `prompt`) whose command fails in any way says no. `end` and `waiting` only tell. A
-hook of the user runs as the user; one of a project runs in the sandbox of `bash`, whatever tools have written there.
+hook runs in the sandbox of `bash`, whatever tools have written there, unless the user's own settings say otherwise.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
 from steersman.cli.setup.file_history import FileHistory
-from steersman.cli.setup.hook_files import HookFiles
 from steersman.cli.setup.hook_process import HookFailed, run_hook
-from steersman.cli.setup.hook_sandbox import HookSandbox
+from steersman.cli.setup.hook_sandbox import HookSandbox, explain_sandbox, is_confined
 from steersman.cli.setup.settings import HookSettings, Seam
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.policy.hooks import HookError
 from steersman.policy.patterns import fold_lookalikes
 from steersman.policy.verdicts import FilterVerdict, Pass, Reject, Rewrite, Skip, Warn
-from steersman.tools.calling import call_in_thread
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ToolError
 from steersman.types.events import AgentEnd, AgentEvent, ApprovalRequested
@@ -65,10 +63,8 @@ class HookCommands:
         files: FileHistory | None = None,
     ) -> None:
         self._hooks = hooks
-        self._files = HookFiles([hook for hook in hooks if not hook.of_project], workspace)
         self._sandbox = HookSandbox(workspace) if sandbox is None else sandbox
         self._history = files
-        self._changed: set[HookSettings] = set()
         self._workspace = workspace
         self._notify = notify
         self._tasks: set[asyncio.Task[None]] = set()
@@ -152,26 +148,29 @@ class HookCommands:
         told = {"at": hook.at, "folder": os.fspath(self._workspace), **told}
         try:
             data = msgspec.json.encode(told, enc_hook=repr)
-            run = self._sandbox.run if hook.of_project else self._run_as_user
             if self._history is None or hook.at != "after_tool":
-                return parse_answer(hook.at, *await run(hook, data))
+                return _hear(hook, *await self._run(hook, data))
             # One that formats what a tool wrote changes files for the same prompt.
-            return parse_answer(hook.at, *await self._history.record(lambda: run(hook, data)))
+            return _hear(hook, *await self._history.record(lambda: self._run(hook, data)))
         except HookFailed as error:
             return HookAnswer(denied=str(error))
         except (ToolError, OSError, ValueError, TypeError, RecursionError) as error:
             return HookAnswer(denied=f"it could not be asked: {error}")
 
-    async def _run_as_user(self, hook: HookSettings, told: bytes) -> tuple[int, str, str]:
-        if (why := await call_in_thread(lambda: self._files.explain_change(hook))) is not None:
-            self._note_change(hook, why)
-            raise HookFailed(f"it is not run, because {why}")
+    async def _run(self, hook: HookSettings, told: bytes) -> tuple[int, str, str]:
+        if is_confined(hook):
+            return await self._sandbox.run(hook, told)
         return await run_hook(hook, told, self._workspace)
 
-    def _note_change(self, hook: HookSettings, why: str) -> None:
-        if hook not in self._changed and hook.at not in ("end", "waiting"):
-            self._changed.add(hook)
-            self._notify(sanitize_line(f"The hook {hook.command!r:.100} is not run, because {why}."))
+
+def _hear(hook: HookSettings, code: int, said: str, errors: str) -> HookAnswer:
+    """Reads the answer of a command; a no that may be due to the sandbox says how to run the command outside."""
+    try:
+        answer = parse_answer(hook.at, code, said, errors)
+    except HookFailed as error:
+        answer = HookAnswer(denied=str(error))
+    hint = explain_sandbox(hook, code, errors)
+    return replace(answer, denied=f"{answer.denied} ({hint})") if hint and answer.denied is not None else answer
 
 
 def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:

@@ -1,4 +1,4 @@
-"""Runs the command of a hook of the user: as the user, without a sandbox, in the folder of the agent.
+"""Runs the command of a hook of the user whose settings say so: as the user, without a sandbox, in the agent's folder.
 
 Nothing that it runs is looked up in that folder, and its environment is the one that tools get.
 """
@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from typing import Self
 
 from steersman.cli.setup.settings import HookSettings
-from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
+from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment, clean_search_path
 from steersman.tools.confine.protected_paths import leads_through
 
 MAX_OUTPUT = 1_000_000
@@ -41,7 +41,7 @@ async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, 
             stdout=said.writing,
             stderr=errors.writing,
             cwd=folder,
-            env=_build_environment(hook, folder),
+            env=build_child_environment(build_own_variables(hook, folder)),
             start_new_session=True,
         )
         try:
@@ -56,16 +56,14 @@ async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, 
         return code, said.read(), errors.read()
 
 
-def _build_environment(hook: HookSettings, folder: Path) -> dict[str, str]:
-    # What Python writes beside a script would be a change of what is watched.
-    found = build_child_environment({"PYTHONDONTWRITEBYTECODE": "1"})
+def build_own_variables(hook: HookSettings, folder: Path) -> dict[str, str]:
+    """The variables with which a hook of the user finds no program and no module of Python in a folder."""
     # What the user means is not in the folder the user happens to work in, nor where a tool may have put it.
     root = os.path.realpath(folder)
-    outside = [place for place in found["PATH"].split(os.pathsep) if not leads_through(place, [root])]
-    found["PATH"] = os.pathsep.join(outside) or DEFAULT_PATH
-    if _PYTHON_MODULE.search(hook.command):
-        found["PYTHONSAFEPATH"] = "1"
-    return found
+    places = clean_search_path(os.environ.get("PATH", "")).split(os.pathsep)
+    outside = os.pathsep.join([place for place in places if not leads_through(place, [root])])
+    found = {"PATH": outside or DEFAULT_PATH}
+    return found | {"PYTHONSAFEPATH": "1"} if _PYTHON_MODULE.search(hook.command) else found
 
 
 async def _wait_for(process: asyncio.subprocess.Process, *outputs: _Output) -> None:

@@ -136,13 +136,17 @@ class ProviderSettings:
 
 @dataclass(frozen=True, slots=True)
 class HookSettings:
-    """A command that runs at a seam: for all tools if `tools` is empty, at most `timeout` seconds."""
+    """A command that runs at a seam: for all tools if `tools` is empty, at most `timeout` seconds.
+
+    Without `sandbox`, one of the user's own settings runs as the user.
+    """
 
     at: Seam
     command: str
     tools: tuple[str, ...] = ()
     timeout: float = 30.0
     of_project: bool = False
+    sandbox: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ _LEADING = re.compile(  # words before a program, with their options and times
     r"|!|command|do|doas|elif|else|env|exec|if|ionice|nice|nohup|setsid|stdbuf|sudo|then|time|timeout|until|while|xargs|"
     r"-.*|[0-9.]+[smhd]?"
 )
+_ONLY_OWN = "only your own settings may set this, not a project's"
 _TOOL_NAME = re.compile(r"[\w:./-]+")
 _INTERPRETER = re.compile(r"(?:ba|da|z|k|fi)?sh|python[0-9.]*|pypy3?|node|ruby|perl|php|lua|source|\.")
 
@@ -147,40 +148,44 @@ class _SettingsParser:
             missing = [name for name in ("at", "command") if name not in values]
             if missing:
                 raise self._make_error(key, f"{missing[0]!r} is missing: {_HOOK[missing[0]][1]}")
-            pattern = next((name for name in values.get("tools", ()) if not _TOOL_NAME.fullmatch(name)), None)
-            if pattern is not None:
-                raise self._make_error(f"{key}: tools", f"{pattern!r:.100} is not the name of a tool; no patterns here")
-            relative = None if self._project else _find_relative_program(values["command"])
-            if relative is not None:
-                raise self._make_error(
-                    f"{key}: command",
-                    f"{relative!r:.100} is a relative path, so any folder in which you work could bring its own "
-                    "program. Give an absolute path, or one that begins with ~/",
-                )
             hooks.append(HookSettings(**values, of_project=self._project))
+            self._check_hook(key, hooks[-1])
         return tuple(hooks)
+
+    def _check_hook(self, key: str, hook: HookSettings) -> None:
+        pattern = next((name for name in hook.tools if not _TOOL_NAME.fullmatch(name)), None)
+        if pattern is not None:
+            raise self._make_error(f"{key}: tools", f"{pattern!r:.100} is not the name of a tool; no patterns here")
+        if self._project:
+            if not hook.sandbox:
+                raise self._make_error(f"{key}: sandbox", f"{_ONLY_OWN}: its hooks run in the sandbox")
+        elif (relative := _find_relative_program(hook.command)) is not None:
+            raise self._make_error(
+                f"{key}: command",
+                f"{relative!r:.100} is a relative path, so any folder in which you work could bring its own "
+                "program. Give an absolute path, or one that begins with ~/",
+            )
 
     def _check_project(self, settings: Settings) -> None:
         """Rejects settings that would give a project more rights than its user has given."""
-        own = "only your own settings may set this, not a project's"
         if settings.allow:
-            raise self._make_error("approval.allow or allowed_tools", own)
+            raise self._make_error("approval.allow or allowed_tools", _ONLY_OWN)
         if settings.providers:
-            raise self._make_error("providers", own)
+            raise self._make_error("providers", _ONLY_OWN)
         if settings.mcp_variables:
-            raise self._make_error("mcp_variables", own)
+            raise self._make_error("mcp_variables", _ONLY_OWN)
         if settings.checkpoints is not None:
-            raise self._make_error("checkpoints", own)
+            raise self._make_error("checkpoints", _ONLY_OWN)
         for key in ("theme", "themes", "notify", "notify_after", "vim"):
             if getattr(settings, key):
-                raise self._make_error(key, own)
+                raise self._make_error(key, _ONLY_OWN)
         if settings.mode in ("accept-edits", "bypass"):
-            raise self._make_error("approval.mode", f"{own}; a project's may be 'ask' or 'plan'")
+            raise self._make_error("approval.mode", f"{_ONLY_OWN}; a project's may be 'ask' or 'plan'")
         for name in (settings.model or "", *settings.fallbacks):
             provider, _, model_id = name.partition(":")
             # Any other name may be a file that comes with the project.
             if provider.strip() == "local" and model_id.strip() not in ("", *LOCAL_MODELS):
-                raise self._make_error("model", f"{own}: it names a file to run as a model")
+                raise self._make_error("model", f"{_ONLY_OWN}: it names a file to run as a model")
 
     def _parse_value(self, key: str, value: object, form: _Form) -> Any:
         fits, what = form
@@ -262,6 +267,7 @@ _HOOK: dict[str, _Form] = {
     "command": (_is_text, "a quoted command"),
     "tools": _NAMES,
     "timeout": _NUMBER,
+    "sandbox": (lambda value: isinstance(value, bool), "true or false"),
 }
 _APPROVAL: dict[str, _Form] = {
     "mode": _make_choice_form("ask", "accept-edits", "plan", "bypass"),

@@ -74,9 +74,17 @@ class Shell:
         self._snapshot_lock = threading.Lock()
 
     def prepare(
-        self, command: str, *, readable: Sequence[str] = (), shells: Sequence[str] = ("bash", "sh")
+        self,
+        command: str,
+        *,
+        readable: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        shells: Sequence[str] = ("bash", "sh"),
     ) -> PreparedCommand:
-        """Prepare a command; `readable` are more paths that it may read. `ToolError` where it cannot be run."""
+        """Prepare a command; `readable` are more paths that it may read. `ToolError` where it cannot be run.
+
+        `env` are more variables. With a HOME among them, caches go to the folder that would have been its home.
+        """
         if not os.path.isdir(self.root):
             raise ToolError(f"The workspace {self.root!r} no longer exists, so no command can run in it.")
         check_unmoved((self.root, *self._writable, *self._readable))
@@ -91,7 +99,9 @@ class Shell:
                 scratch = [home, self._make_temporary(home)]
                 environment.update(HOME=home, TMPDIR=scratch[1])
                 begun = self._find_protected(scratch[1], holds=sandbox.holds_names)
-            environment.update(self._env)
+                if env and "HOME" in env:
+                    environment["XDG_CACHE_HOME"] = home
+            environment.update({**self._env, **(env or {})})
             where = self._find_paths(scratch, environment, begun, readable)
         except OSError as error:
             raise ToolError(

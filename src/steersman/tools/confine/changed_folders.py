@@ -5,7 +5,6 @@ A program that runs from a workspace outside the sandbox, as an MCP server may, 
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -20,11 +19,8 @@ def note_change(*folders: str) -> None:
         _changes.update(folders)
 
 
-def count_changes(paths: Iterable[str], *, below: str | None = None) -> int:
-    """Count the changes in the noted folders that one of these paths is in, or leads through by a link.
-
-    With `below`, also those in the folders below that one.
-    """
+def count_changes(paths: Iterable[str]) -> int:
+    """Count the changes in the noted folders that one of these paths is in, or leads through by a link."""
     from steersman.tools.confine.protected_paths import list_steps  # only for MCP servers
 
     with _lock:
@@ -33,7 +29,4 @@ def count_changes(paths: Iterable[str], *, below: str | None = None) -> int:
         steps = {step for path in paths for step in list_steps(path)}
     except OSError:
         steps = set(known)  # a path leads in a circle, and may lead anywhere next time
-    inner = None if below is None else os.path.join(below, "")
-    return sum(
-        count for folder, count in known.items() if folder in steps or (inner is not None and folder.startswith(inner))
-    )
+    return sum(count for folder, count in known.items() if folder in steps)

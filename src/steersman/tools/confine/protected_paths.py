@@ -295,8 +295,8 @@ _TOOLCHAINS = """
     .local/share/pipx/shared .local/share/pipx/venvs .local/share/uv/python .local/share/uv/tools .nvm/alias
     .nvm/nvm-exec .nvm/nvm.sh .nvm/versions .pyenv/bin .pyenv/libexec .pyenv/plugins .pyenv/pyenv.d .pyenv/shims
     .pyenv/version .pyenv/versions .rbenv/bin .rbenv/libexec .rbenv/plugins .rbenv/rbenv.d .rbenv/shims
-    .rbenv/version .rbenv/versions .rustup/settings.toml .rustup/toolchains .sdkman/candidates .volta/bin
-    .volta/layout.v4 .volta/tools go/bin
+    .rbenv/version .rbenv/versions .rustup/settings.toml .rustup/toolchains .rustup/update-hashes .sdkman/candidates
+    .volta/bin .volta/layout.v4 .volta/tools go/bin
 """
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
