@@ -13,7 +13,7 @@ def test_a_call_is_answered_and_its_session_is_kept(tmp_path: Path) -> None:
     place = make_place(tmp_path)
     settings = place.home / "config/steersman/config.toml"
     settings.parent.mkdir(parents=True)
-    settings.write_text(f"[[hooks]]\nat = 'end'\ncommand = 'cat > {tmp_path}/told'\n")
+    settings.write_text(f"[[hooks]]\nat = 'end'\ncommand = 'cat > {tmp_path}/told'\nsandbox = false\n")
     hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "0"}}
     requests = [
         {"id": 0, "method": "initialize", "params": hello},

@@ -52,7 +52,7 @@ def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServ
     _write(project / ".claude/commands/fix-it.md", command)
     _write(project / ".steersman/commands/help.md", EVIL)
     _write(place.home / "said", f"not this one {EVIL}")
-    hook = '[[hooks]]\nat = "before_tool"\ntools = ["list"]\ncommand = "cat $HOME/said >&2; exit 2"\n'
+    hook = '[[hooks]]\nat = "before_tool"\ntools = ["list"]\ncommand = "cat $HOME/said >&2; exit 2"\nsandbox = false\n'
     _write(place.home / "config/steersman/config.toml", f'vim = true\ntheme = "light"\nnotify = "off"\n{hook}')
     for number in (1, 2, 3):
         server.say(
@@ -144,7 +144,8 @@ def test_a_hook_on_prompts_says_no_once_and_gives_the_prompt_back(place: Place, 
     """One that fails says no as well."""
     said = 'sed \'s/.*"prompt":"/Not /; s/".*//\' >said; cat said >&2; grep -q word said && exit 2; exit 7\n'
     _write(place.home / "check", said)
-    _write(place.home / "config/steersman/config.toml", '[[hooks]]\nat = "prompt"\ncommand = ". ~/check"\n')
+    hook = '[[hooks]]\nat = "prompt"\ncommand = ". ~/check"\nsandbox = false\n'
+    _write(place.home / "config/steersman/config.toml", hook)
     with chatting(place, server, columns=120, rows=40) as terminal:
         for number, (columns, rows) in enumerate(((120, 40), (80, 24), (40, 15)), 1):
             terminal.resize(columns, rows)

@@ -132,11 +132,11 @@ async def test_without_a_sandbox_a_gate_is_closed_and_the_user_is_told_of_the_ot
     hooks = [_hook("before_tool", "touch ran", "list"), _hook("end", "touch ran")]
     (read,) = await _run(project, HookCommands(hooks, project, told.append, nothing), call("list"))
     why = (
-        "no sandbox works on this machine, and hooks run in one. `steersman doctor` says what is missing; only in your "
-        "own settings, with `sandbox = false`, it would run as you, without a sandbox"
+        "no sandbox works on this machine, and hooks run in one; `steersman doctor` says what is missing (only in your "
+        "own settings, with `sandbox = false`, it would run as you, without a sandbox)"
     )
-    assert read.startswith(f"Denied by the hook 'touch ran': {why}")
-    assert [line.startswith(f"The hook 'touch ran' failed: {why}") for line in told] == [True]
+    assert read == f"Denied by the hook 'touch ran': {why}"
+    assert told == [f"The hook 'touch ran' said no: {why}.", f"The hook 'touch ran' failed: {why}"]
     assert not (project / "ran").exists()
 
 

@@ -107,31 +107,39 @@ async def test_usual_hooks_work_in_the_sandbox(project: Path) -> None:
 
 @needs_sandbox
 @each_row(
-    ("at", "command", "why", "is_due_to_sandbox"),
+    ("command", "why", "is_due_to_sandbox"),
     [
-        ("before_tool", "exit 3", "it ended with exit code 3", False),
-        ("before_tool", "echo no such words >&2; exit 2", "no such words", False),
-        ("before_tool", "no-such-program 2>&-", "it ended with exit code 127", True),
-        ("before_tool", "echo Permission denied >&2; exit 1", "it ended with exit code 1: Permission denied", True),
-        ("before_tool", "echo 'Read-only file system' >&2; exit 2", "Read-only file system", True),
-        ("end", "exit 1", "it ended with exit code 1", True),
+        ("exit 3", "it ended with exit code 3", False),
+        ("echo no such words >&2; exit 2", "no such words", False),
+        ("no-such-program 2>&-", "it ended with exit code 127", True),
+        ("echo Permission denied >&2; exit 1", "it ended with exit code 1: Permission denied", True),
+        ("echo 'Read-only file system' >&2; exit 2", "Read-only file system", True),
     ],
-)  # fmt: skip
+)
 async def test_a_failure_that_may_be_due_to_the_sandbox_says_what_to_do(
-    project: Path, at: Seam, command: str, why: str, *, is_due_to_sandbox: bool
+    project: Path, command: str, why: str, *, is_due_to_sandbox: bool
 ) -> None:
     told: list[str] = []
-    read = await _run(project, [_hook(command, at)], call("list"), told=told)
-    said = [line for line in (*read, *told) if "hook" in line]
-    assert [line.endswith(why + HINT if is_due_to_sandbox else why) for line in said] == [True]
-    outside = await _run(project, [_hook(command, at, sandbox=False)], call("list"), told=told)
-    assert HINT not in "".join([*outside, *told[1:]])
+    read = await _run(project, [_hook(command)], call("list"), call("list", path="."), told=told)
+    assert read == [f"Denied by the hook {command!r}: {why}{HINT if is_due_to_sandbox else ''}"] * 2
+    assert told == ([f"The hook {command!r} said no: {why}{HINT}."] if is_due_to_sandbox else [])
+    (outside,) = await _run(project, [_hook(command, sandbox=False)], call("list"), told=told)
+    assert outside == f"Denied by the hook {command!r}: {why}"
+    assert len(told) == is_due_to_sandbox
+
+
+@needs_sandbox
+async def test_a_hook_that_only_tells_and_fails_in_the_sandbox_says_what_to_do(project: Path) -> None:
+    told: list[str] = []
+    await _run(project, [_hook("exit 1", "end"), _hook("exit 1", "end", sandbox=False)], told=told)
+    failed = "The hook 'exit 1' failed: it ended with exit code 1"
+    assert sorted(told) == [failed, failed + HINT]
 
 
 async def test_a_hook_without_sandbox_runs_as_the_user_and_one_of_a_project_never_does(project: Path) -> None:
     nothing = HookSandbox(project, lambda: Confinement("none", "Nothing is installed."))
     command = "cat ~/notes > ~/read"
-    denied = "no sandbox works on this machine, and hooks run in one. `steersman doctor` says what is missing; "
+    denied = "no sandbox works on this machine, and hooks run in one; `steersman doctor` says what is missing ("
     for hook, why in (
         (_hook(command), denied + OUTSIDE),
         (HookSettings("before_tool", command, of_project=True, sandbox=False), denied + "only in your own settings"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +65,7 @@ class HookCommands:
         self._hooks = hooks
         self._sandbox = HookSandbox(workspace) if sandbox is None else sandbox
         self._history = files
+        self._advised: set[HookSettings] = set()
         self._workspace = workspace
         self._notify = notify
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,14 +147,20 @@ class HookCommands:
     async def _ask(self, hook: HookSettings, told: Mapping[str, object]) -> HookAnswer:
         """Runs a command; a failure of any kind is a no."""
         told = {"at": hook.at, "folder": os.fspath(self._workspace), **told}
+        code, errors = 0, ""
         try:
             data = msgspec.json.encode(told, enc_hook=repr)
             if self._history is None or hook.at != "after_tool":
-                return _hear(hook, *await self._run(hook, data))
-            # One that formats what a tool wrote changes files for the same prompt.
-            return _hear(hook, *await self._history.record(lambda: self._run(hook, data)))
+                code, said, errors = await self._run(hook, data)
+            else:
+                # One that formats what a tool wrote changes files for the same prompt.
+                code, said, errors = await self._history.record(lambda: self._run(hook, data))
+            answer = parse_answer(hook.at, code, said, errors)
+            if answer.denied is None:
+                return answer
+            return self._refuse(hook, answer.denied, explain_sandbox(hook, code, errors))
         except HookFailed as error:
-            return HookAnswer(denied=str(error))
+            return self._refuse(hook, str(error), error.advice or explain_sandbox(hook, code, errors))
         except (ToolError, OSError, ValueError, TypeError, RecursionError) as error:
             return HookAnswer(denied=f"it could not be asked: {error}")
 
@@ -162,15 +169,12 @@ class HookCommands:
             return await self._sandbox.run(hook, told)
         return await run_hook(hook, told, self._workspace)
 
-
-def _hear(hook: HookSettings, code: int, said: str, errors: str) -> HookAnswer:
-    """Reads the answer of a command; a no that may be due to the sandbox says how to run the command outside."""
-    try:
-        answer = parse_answer(hook.at, code, said, errors)
-    except HookFailed as error:
-        answer = HookAnswer(denied=str(error))
-    hint = explain_sandbox(hook, code, errors)
-    return replace(answer, denied=f"{answer.denied} ({hint})") if hint and answer.denied is not None else answer
+    def _refuse(self, hook: HookSettings, why: str, advice: str) -> HookAnswer:
+        """A no. The user is told of the advice once for each gate, as a long reason is not shown in full."""
+        if advice and hook not in self._advised and hook.at not in ("end", "waiting"):
+            self._advised.add(hook)
+            self._notify(sanitize_line(f"The hook {hook.command!r:.100} said no: {why:.200} ({advice})."))
+        return HookAnswer(denied=f"{why} ({advice})" if advice else why)
 
 
 def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:

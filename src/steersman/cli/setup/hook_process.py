@@ -25,7 +25,11 @@ _PYTHON_MODULE = re.compile(r"\bpython[0-9.]*(?:\s+-\S+)*?\s+-\w*[cm]\b")
 
 
 class HookFailed(Exception):
-    """A command that failed; the text says how."""
+    """A command that failed; the text says how, and `advice` what the user may do about it."""
+
+    def __init__(self, why: str, advice: str = "") -> None:
+        super().__init__(why)
+        self.advice = advice
 
 
 async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, str, str]:

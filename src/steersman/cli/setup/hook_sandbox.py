@@ -22,7 +22,7 @@ from steersman.types.errors import ToolError
 
 _OWN = "`sandbox = false` beside it in your settings runs it as you, without a sandbox"
 _OF_PROJECT = "only in your own settings, with `sandbox = false`, it would run as you, without a sandbox"
-_NO_SANDBOX = "no sandbox works on this machine, and hooks run in one. `steersman doctor` says what is missing; "
+_NO_SANDBOX = "no sandbox works on this machine, and hooks run in one; `steersman doctor` says what is missing"
 _MAYBE = "it ran in the sandbox of `bash`, which may be why: "
 # What programs say where something is read-only, hidden or out of reach.
 _BLOCKED = re.compile(
@@ -75,7 +75,7 @@ class HookSandbox:
                 on_end=lambda: notes.extend(shell.clear_up(prepared)),
             )
         except (ToolError, ValueError) as error:  # `ValueError`: the workspace is the whole file system
-            raise HookFailed(f"it could not be run in the sandbox: {error} ({_choose_advice(hook)})") from error
+            raise HookFailed(f"it could not be run in the sandbox: {error}", _choose_advice(hook)) from error
         if ended.timed_out:
             raise HookFailed(f"it gave no answer within {hook.timeout:g} s")
         if notes := [*ended.refused, *notes]:
@@ -89,7 +89,7 @@ class HookSandbox:
 
     def _prepare(self, shell: Shell, hook: HookSettings) -> PreparedCommand:
         if self._find().kind == "none":
-            raise HookFailed(_NO_SANDBOX + _choose_advice(hook))
+            raise HookFailed(_NO_SANDBOX, _choose_advice(hook))
         if hook.of_project:
             return shell.prepare(hook.command, shells=("sh",))
         home = os.path.expanduser("~")
