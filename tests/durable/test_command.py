@@ -179,19 +179,19 @@ async def test_a_worker_that_gets_sigterm_hands_its_run_over(postgres: Database,
         await first.wait_for("Running sessions of the task queue")
         await second.wait_for("Running sessions of the task queue")
         async with Client(store, temporal, task_queue=queue, heartbeat=600) as durable:
-            await durable.start("handed", "Begin.")
+            await durable.start("stopped", "Begin.")
             holds = [asyncio.create_task(program.wait_for("holding")) for program in (first, second)]
             await asyncio.wait(holds, return_when=asyncio.FIRST_COMPLETED)
             await _stop(first if holds[0].done() else second)
-            assert (await durable.wait("handed", timeout=60)).text == "All done."
+            assert (await durable.wait("stopped", timeout=60)).text == "All done."
         for hold in holds:
             hold.cancel()
         await asyncio.wait(holds)
     assert (tmp_path / "ledger").read_text().split() == ["0", "1", "2", "3", "4"]
-    with Session.open(store, "handed", write=False) as session:
+    with Session.open(store, "stopped", write=False) as session:
         told = [message.text for message in session.messages if message.role != "assistant"]
     assert told == ["Begin.", "did 0", "did 1", UNKNOWN, "did 3", "did 4"]
-    types = [record.type for record in records(store, "handed")]
+    types = [record.type for record in records(store, "stopped")]
     assert (types.count("run_end"), types.count("accepted")) == (1, 1)
 
 
