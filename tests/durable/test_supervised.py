@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.namespace.v1 import NamespaceInfo
@@ -19,13 +20,13 @@ from tests.durable.stage import make_agents
 from tests.session.database import Database
 from tests.session.kit import records, said
 
-from steersman import Agent, Session
+from steersman import Agent, Session, tool
 from steersman.context.repair import UNKNOWN
 from steersman.durable import Client, DurableError, Worker
 from steersman.durable.connection import check_namespace, connect, is_passing
 from steersman.session import MemoryStore, PostgresStore, SessionNotFound, SessionQueue
 from steersman.session.stores.store import Store, StoreFailed
-from steersman.testing import ScriptedModel
+from steersman.testing import ScriptedModel, answer, call
 from steersman.types.model import Request
 
 pytestmark = pytest.mark.real_time
@@ -91,6 +92,49 @@ async def test_a_run_is_aborted_from_another_process(postgres: Database, tempora
         await durable.abort("aborted")
         await durable.steer("aborted", "Again.")
         assert (await durable.wait("aborted", timeout=30)).text == "Read: Again."
+
+
+async def test_what_is_said_after_an_abort_starts_a_run(postgres: Database, temporal: str) -> None:
+    """durable.md U1: also if it is heard before the run has ended; what was said before it is not lost."""
+    queue, store, id, begun = new_queue(), postgres.store(), "said-after", asyncio.Event()
+    durable = Client(store, temporal, task_queue=queue, heartbeat=20.0)
+
+    def speak() -> None:
+        with SessionQueue(store, id) as session:
+            session.follow_up("And now?")
+            while session.waiting():
+                threading.Event().wait(0.01)
+
+    @tool
+    async def hold() -> str:
+        """Hold."""
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(speak)
+        return ""
+
+    def react(request: Request) -> Any:
+        text = request.messages[-1].text
+        return answer(call("hold")) if text == "Begin." else f"Read: {text}"
+
+    async with Worker(
+        lambda: Agent(ScriptedModel(react, repeat_last=True).model, tools=[hold], cancel_grace=30.0),
+        store,
+        temporal,
+        task_queue=queue,
+    ):
+        await durable.start(id, "Begin.")
+        await asyncio.wait_for(begun.wait(), 30)
+        await durable.follow_up(id, "Before.")
+        await durable.abort(id)
+        outcome = await durable.wait(id, timeout=30)
+    assert (outcome.end_reason, outcome.text) == ("done", "Read: And now?")
+    answers = ["user: Before.", "assistant: Read: Before.", "user: And now?", "assistant: Read: And now?"]
+    assert talk(store, id) == ["user: Begin.", *answers]
+    ends = [record.payload["end_reason"] for record in records(store, id) if record.type == "run_end"]
+    assert ends == ["aborted", "done"]
 
 
 @pytest.mark.parametrize("answers", [True, False])

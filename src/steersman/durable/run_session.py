@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from steersman.agent.named import DEFAULT_AGENT, make_named_agent
 from steersman.agent.outside import restore_settings
+from steersman.durable.attempts import MAX_ATTEMPTS, Attempts
 from steersman.durable.held_handle import HeldHandle
 from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Fields, Job, Outcome, read_job, to_fields
 from steersman.durable.questions import read_questions
@@ -38,11 +39,10 @@ _log = logging.getLogger("steersman.durable")
 
 # Seconds that a run waits for a store that does not answer.
 _PATIENCE = 30.0
-# How often a run is tried that cannot start: during an update, another worker may be able to.
-_MAX_STARTS = 5
 # The part of a heartbeat after which Temporal is told again that a worker is alive; each time is a request to it.
 _BEATS = 0.4
 _LONGEST_DELAY = 10.0
+_STOPPED = "WorkerStopped"
 
 
 class SessionRunner:
@@ -56,23 +56,28 @@ class SessionRunner:
     @activity.defn(name=ACTIVITY)
     async def run_session(self, fields: Fields) -> Fields:
         """Run the session of a job until nothing is queued; raises `ApplicationError` if it cannot."""
-        job = read_job(fields)
-        beating = asyncio.get_running_loop().create_task(_beat(_BEATS * job.heartbeat))
+        job, attempts = read_job(fields), Attempts()
+        beating = asyncio.get_running_loop().create_task(_beat(attempts, _BEATS * job.heartbeat))
         try:
-            return to_fields(await self._run(job))
-        except (ApplicationError, asyncio.CancelledError):
+            attempts.check()
+            return to_fields(await self._run(job, attempts))
+        except asyncio.CancelledError:
+            raise
+        except ApplicationError as error:
+            if error.type == _STOPPED:
+                attempts.forgive()
             raise
         except Exception as error:  # whatever it is, Temporal is told what to do about it
-            raise _make_error(job, error, activity.info().attempt) from error
+            raise _make_error(job, error, attempts) from error
         finally:
             beating.cancel()
 
-    async def _run(self, job: Job) -> Outcome:
+    async def _run(self, job: Job, attempts: Attempts) -> Outcome:
         if job.format > FORMAT:
             raise _SkewError(f"Its job is of version {job.format}, and this worker knows {FORMAT}: update the worker.")
-        take_over, last = activity.info().attempt > 1, Outcome(job.session_id, IDLE)
+        take_over, last = attempts.number > 1, Outcome(job.session_id, IDLE)
         while True:
-            supervised = await self._open(job, take_over=take_over)
+            supervised = await self._open(job, attempts, take_over=take_over)
             try:
                 outcome = await self._drive(supervised)
             except BaseException:
@@ -102,7 +107,7 @@ class SessionRunner:
             if details is not None and details.worker_shutdown:
                 await supervised.cut("The worker stops; another one goes on with the run.", save=True)
                 await asyncio.wait([driving])
-                raise ApplicationError("The worker stops.", type="WorkerStopped") from None
+                raise ApplicationError("The worker stops.", type=_STOPPED) from None
             supervised.lose("This worker has lost the run: Temporal has given it to another one.")
             await asyncio.wait([driving])
             raise
@@ -110,7 +115,7 @@ class SessionRunner:
 
     # Opening
 
-    async def _open(self, job: Job, *, take_over: bool) -> SupervisedSession:
+    async def _open(self, job: Job, attempts: Attempts, *, take_over: bool) -> SupervisedSession:
         session, handle = await self._finish_opening(self._open_session(job, take_over=take_over))
         try:
             _check_records(session)
@@ -118,7 +123,7 @@ class SessionRunner:
             name = self._choose_agent(job.agent or recorded)
             agent = await make_named_agent(name, self._agents[name])
             restore_settings(agent, session.recorder.index.settings, session.id)
-            supervised = SupervisedSession(agent, session, handle, job, self._rest_after)
+            supervised = SupervisedSession(agent, session, handle, job, self._rest_after, attempts.note_progress)
             await asyncio.to_thread(supervised.attach, name if name != recorded else None)
         except BaseException:
             await asyncio.shield(asyncio.to_thread(session.__exit__))
@@ -199,21 +204,24 @@ def _close_opened(task: asyncio.Task[_Opened]) -> None:
         task.result().session.__exit__()
 
 
-async def _beat(pause: float) -> None:
+async def _beat(attempts: Attempts, pause: float) -> None:
     """Tell Temporal again and again that this worker is alive; from the event loop, so that a blocked one is not."""
     while True:
         await asyncio.sleep(pause)  # the time of the first one is that of the start
-        activity.heartbeat()
+        attempts.beat()
 
 
-def _make_error(job: Job, error: Exception, attempt: int) -> ApplicationError:
+def _make_error(job: Job, error: Exception, attempts: Attempts) -> ApplicationError:
     """The error for Temporal: whether to try again, and when."""
     text = f"The session {job.session_id!r} cannot be run: {describe_exception(error)}"
     _log.error("%s", text)
-    # A store that is away comes back; whatever else is wrong is given a few attempts, unless it cannot change.
-    final = not isinstance(error, StoreFailed) and attempt >= _MAX_STARTS
-    final = final or (isinstance(error, SessionBusy | SessionNotFound) and not isinstance(error, StoreFailed))
-    delay = min(_LONGEST_DELAY, 0.5 * 2 ** min(attempt, 10)) if isinstance(error, StoreFailed) else 1.0
+    # A store that is away comes back; whatever else is wrong is given a few attempts, unless it cannot change: during
+    # an update, another worker may be able to run it.
+    is_away = isinstance(error, StoreFailed)
+    if is_away:
+        attempts.forgive()
+    final = not is_away and (attempts.in_vain >= MAX_ATTEMPTS or isinstance(error, SessionBusy | SessionNotFound))
+    delay = min(_LONGEST_DELAY, 0.5 * 2 ** min(attempts.number, 10)) if is_away else 1.0
     return ApplicationError(
         text,
         type=type(error).__name__,

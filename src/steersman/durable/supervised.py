@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from steersman.agent.agent import Agent
@@ -19,18 +20,27 @@ from steersman.session.records import SERVED, to_json_value
 from steersman.session.session import Session
 from steersman.session.stores.store import SessionTaken
 from steersman.types.continuation import Initial
-from steersman.types.events import AgentEvent, ApprovalRequested, ToolExecutionEnd, ToolExecutionStart
+from steersman.types.events import AgentEvent, ApprovalRequested, ToolExecutionEnd, ToolExecutionStart, TurnEnd
 from steersman.types.usage import Usage
 
 _GOES_ON = ("done", "terminated")
-_FOLLOWED = frozenset((ToolExecutionStart, ToolExecutionEnd, ApprovalRequested))
+_FOLLOWED = frozenset((ToolExecutionStart, ToolExecutionEnd, ApprovalRequested, TurnEnd))
 
 
 class SupervisedSession:
     """A session with its agent, in a worker."""
 
-    def __init__(self, agent: Agent[Any], session: Session, handle: HeldHandle, job: Job, rest_after: float) -> None:
+    def __init__(
+        self,
+        agent: Agent[Any],
+        session: Session,
+        handle: HeldHandle,
+        job: Job,
+        rest_after: float,
+        note_progress: Callable[[], None],
+    ) -> None:
         self.session, self.handle = session, handle
+        self._note_progress = note_progress
         self._agent = agent
         self._job = job
         self._rest_after = rest_after
@@ -39,14 +49,17 @@ class SupervisedSession:
         self._timer: asyncio.TimerHandle | None = None
         self._resting: asyncio.Task[None] | None = None
         self._rests = False
-        # What waits after the last run, and did before its end.
+        # What waits after the last run and does not start another one: it waited before its end, or before its abort.
         self._left: set[str] = set()
+        # The number of the abort of the run, 0 for none.
+        self._abort = 0
 
     def attach(self, agent_name: str | None) -> None:
         """Give the session to the agent, which hears what is queued; blocks. `agent_name` is recorded if it is new."""
         if agent_name is not None:
             self.session.recorder.add(SERVED, {"agent": agent_name})
-        self.session.listening.on_order = self._orders.append
+        self._abort = self.session.recorder.index.last_abort
+        self.session.listening.on_order = self._hear
         self._agent.configure(session=self.session)
 
     async def drive(self) -> Outcome:
@@ -57,7 +70,7 @@ class SupervisedSession:
             if isinstance(started, Outcome):
                 return started
             result = await started
-            self._left = set(self.session.recorder.index.waiting)
+            self._left = self._find_left(result.end_reason)
             if self._rests:
                 return Outcome(self.session.id, WAITING, loop_id=self.session.last_loop_id)
             await self.session.save()
@@ -102,6 +115,18 @@ class SupervisedSession:
         assert journal is not None
         journal.give_up(SessionTaken(why), level=logging.INFO)
 
+    def _hear(self, order: Order) -> None:
+        """Note an order, in any thread."""
+        if order.kind == "abort":
+            self._abort = order.number
+        self._orders.append(order)
+
+    def _find_left(self, end_reason: str) -> set[str]:
+        """What stays queued after a run; what was said after its abort does not."""
+        abort, self._abort = self._abort if end_reason == "aborted" else 0, 0
+        waiting = list(self.session.recorder.index.waiting.items())
+        return {id for id, fields in waiting if not 0 < abort < fields.get("number", 0)}
+
     # Starting
 
     def _start(self) -> EventStream[Any] | Outcome | None:
@@ -116,6 +141,7 @@ class SupervisedSession:
             # It came after the prompt, and before the run that it was meant for.
             self._left = set(index.waiting)
             return Outcome(self.session.id, "aborted", "operation aborted", self.session.last_loop_id)
+        self._abort = 0
         return start_run(agent, Start((), Initial(), silent=True))
 
     def _continue(self) -> EventStream[Any] | None:
@@ -154,7 +180,12 @@ class SupervisedSession:
                 self._running.discard(event.tool_call_id)
                 if self._agent.open_approvals:  # without a question there is nothing to wait for
                     self._plan_rest()
+            case TurnEnd():
+                # The turn that tells of a call whose worker was lost is not yet one that got anywhere.
+                if all(result.details.get("status") != "interrupted" for result in event.tool_results):
+                    self._note_progress()
             case ApprovalRequested():
+                self._note_progress()  # what takes long now is a person
                 self._plan_rest()
             case _:
                 pass

@@ -65,6 +65,8 @@ class Index:
         # Whether the last run was cut off by a crash, and whether it was to be aborted.
         self.unfinished = False
         self.abort_due = False
+        # The number in the queue of the last abort of the last run: what has a higher one was said after it.
+        self.last_abort = 0
         # The orders that answer questions which are not resolved yet, by the ids of the questions.
         self.answers: dict[str, Order] = {}
         # The contents of artifacts by their hash: the numbers of their records, and about how many bytes they have.
@@ -108,6 +110,7 @@ class Index:
         tag = _get_text(cast(Payload, kind), "tag") if isinstance(kind, dict) else None
         self.running = True
         self.unfinished = self.abort_due = False
+        self.last_abort = 0
         self.agent_id, self.loop_id, self._tag = agent_id, loop_id, tag
 
     def end_run(self) -> None:
@@ -255,6 +258,8 @@ def _read_return(index: Index, _: str, fields: Payload) -> None:
 def _read_order(index: Index, _: str, fields: Payload) -> None:
     if fields.get("kind") == "abort":
         index.abort_due = index.running
+        number = fields.get("number")
+        index.last_abort = number if isinstance(number, int) else 0
     elif (answer := find_answer(fields)) is not None:
         index.answers[answer.approval_id] = answer
 
