@@ -20,7 +20,7 @@ from bench.floor import FloorAgent
 from bench.script import MODEL, PROVIDER, Plain, Script, add, text_turn, tool_turn, turns_of
 from bench.work import TOOL
 
-from steersman import Agent, Model
+from steersman import Agent, Model, tool
 from steersman.types.stream import StreamEvent
 
 ROOT = Path(__file__).parent.parent
@@ -96,18 +96,23 @@ def _expected(number: int) -> str:
     return f"The answer to agent {number} is {number}."
 
 
+async def subtract(a: int, b: int) -> str:
+    """The other tool of both sides."""
+    return str(a - b)
+
+
 async def idle(side: str, count: int, turns: int) -> Figures:
-    """Bytes of an agent that does nothing, after so many turns; model and tools are shared, as in a server."""
+    """Bytes of an agent that does nothing, after so many turns; model and two tools are shared, as in a server."""
     script = turns_of(*[text_turn("The answer is 42.")] * turns)
-    model = Model(PROVIDER, MODEL)
+    model, tools, asked = Model(PROVIDER, MODEL), [TOOL, tool(subtract)], Script(script.typed)
 
     async def agent() -> object:
         if side == "steersman":
-            ours = Agent(model, tools=[TOOL], stream_fn=Script(script.typed))
+            ours = Agent(model, tools=tools, stream_fn=Script(script.typed) if turns else asked)
             for _ in range(turns):
                 await ours.run("What is the answer?")
             return ours
-        floor = FloorAgent(Script(script.plain), {"add": add})
+        floor = FloorAgent(Script(script.plain), {"add": add, "subtract": subtract})
         for _ in range(turns):
             await floor.run("What is the answer?")
         return floor

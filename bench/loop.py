@@ -34,7 +34,7 @@ class Sizes:
     growth_rounds: int
 
 
-FULL = Sizes(rounds=21, deltas=4000, turns=100, calls=50, crowd=10_000, idle=1000, growth_rounds=9)
+FULL = Sizes(rounds=21, deltas=4000, turns=100, calls=50, crowd=10_000, idle=10_000, growth_rounds=9)
 QUICK = Sizes(rounds=5, deltas=2000, turns=40, calls=20, crowd=1_000, idle=200, growth_rounds=3)
 
 
@@ -157,10 +157,10 @@ def _mean(run: Done, first: int, last: int) -> float:
 def memory(sizes: Sizes) -> list[Row]:
     """What agents take that do nothing, and what many take that are all under way."""
     rows: list[Row] = []
-    for turns, name in ((0, "idle agent, new"), (1, "idle agent, after one answer")):
+    for turns, name, most in ((0, "idle agent, new", 2), (1, "idle agent, after one answer", 8)):
         say(f"  {name}")
         ours, least = (spawn("idle", side, f"{sizes.idle}", f"{turns}") for side in ("steersman", "floor"))
-        rows.append(Row(name, "KiB", ours["bytes"] / 1024, least["bytes"] / 1024, 8, absolute=True))
+        rows.append(Row(name, "KiB", ours["bytes"] / 1024, least["bytes"] / 1024, most, absolute=True))
     say(f"  {sizes.crowd:,} agents at once")
     ours, least = (spawn("crowd", side, f"{sizes.crowd}") for side in ("steersman", "floor"))
     name = f"{sizes.crowd:,} agents at once"

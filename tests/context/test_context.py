@@ -18,7 +18,7 @@ def test_a_context_is_made_of_what_users_type() -> None:
     assert context.messages == [user("Hi"), user("there"), user("!")]
     assert context.tools == [print]
     assert context.tools is not tools
-    assert context.undelivered == []
+    assert context.undelivered == ()
     assert repr(context) == "AgentContext('Be brief.', 3 messages, 1 tools)"
 
 

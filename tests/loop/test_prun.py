@@ -175,4 +175,4 @@ async def test_an_effect_of_a_call_that_was_cut_is_not_granted() -> None:
 def test_both_tools_are_tools_like_any_other() -> None:
     """loop.md C2"""
     agent = Agent(ScriptedModel("x").model, tools=[prun, prun_with_memo])
-    assert [tool.name for tool in agent.tool_table.by_name.values()] == ["prun", "prun_with_memo"]
+    assert [tool.name for tool in agent.tool_table.read(agent.tools).values()] == ["prun", "prun_with_memo"]

@@ -108,7 +108,12 @@ async def test_a_branch_may_be_configured_otherwise_and_the_agent_stays_as_it_is
     assert ([tool.name for tool in asked.tools], how.temperature) == (["echo"], 0.1)
     assert asked.system_prompt.startswith("Be brief.\n\nAnswer with one JSON value")
     assert (result.output, result.branches[0].output) == (Word("B"), None)
-    assert (agent.config.model, agent.config.temperature, agent.context.system_prompt, [*agent.tool_table.by_name]) == (
+    assert (
+        agent.config.model,
+        agent.config.temperature,
+        agent.context.system_prompt,
+        [*agent.tool_table.read(agent.tools)],
+    ) == (
         script.model,
         0.1,
         "Be brief.",

@@ -71,9 +71,12 @@ async def test_a_sub_agent_has_the_tools_of_its_own_beginning() -> None:
     boss = Agent(
         ScriptedModel(answer(call("helper", prompt="Try.")), "Done.").model, tools=[helper.as_tool("helper", "")]
     )
+    before = helper.tool_table.read(helper.tools)
     changing.tools = [two]
     assert (await boss.run("Go.")).text == "Done."
-    assert [*helper.tool_table.by_name] == ["one"]  # the agent itself has not run
+    # The agent itself has not run.
+    assert helper.tool_table.by_name is before
+    assert [*before] == ["one"]
 
 
 def test_two_tools_of_one_name_are_refused_wherever_they_come_from() -> None:

@@ -263,7 +263,7 @@ class Agent(AgentSettings, Generic[OutputT]):
         """The copy that works on behalf of a tool call; keyword arguments change options of `Agent`."""
         child = self.variant(**{"first_turn_trigger": "sub_agent", **changes})
         # A conversation is fresh, an approval for good is not.
-        child.context.approved_calls = self.context.approved_calls
+        child.context.approved_calls = self.context.get_approved_calls()
         return child
 
     # Hosting a run

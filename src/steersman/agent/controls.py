@@ -21,7 +21,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
 from steersman.types.events import ApprovalRequested
 from steersman.types.messages import AgentMessage
-from steersman.types.usage import Usage
+from steersman.types.usage import NO_USAGE
 
 if TYPE_CHECKING:
     from steersman.agent.session_link import SessionLink
@@ -181,11 +181,10 @@ class AgentControls:
         self.config = config if output is None else add_output_policy(config, output)
         self.context = context
         context.has_agent = True
-        self.tool_table = ToolTable(context.tools)
-        self._usage = Usage()
+        self.tool_table = ToolTable()
+        self._usage = NO_USAGE
         self.dispatcher = Dispatcher()
-        self.questions = Questions()
-        self.dispatcher.on_unanswered = self.questions.deny_unanswerable
+        self.dispatcher.questions = self.questions = Questions()
         self._session_link: SessionLink | None = None
         self._output = output
         self.inbox = inbox

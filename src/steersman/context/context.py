@@ -192,12 +192,13 @@ class AgentContext:
         self.system_prompt = system_prompt
         self.log = Log(_parse_messages(messages))
         self.tools: Sequence[Any] = list(tools)
-        self.undelivered: list[Any] = []
+        self.undelivered: Sequence[Any] = ()
         self.running = False
         # Whether it belongs to an `Agent`: then nothing is added to its messages from outside during a run.
         self.has_agent = False
         # The fingerprints of calls that were approved for good where no policy asked, and so none remembers them.
-        self.approved_calls: set[str] = set()
+        # Sub-agents have the same ones.
+        self.approved_calls: set[str] | None = None
         self.head = HeadSize()
         self.repairer: Repairer | None = None
         self.recovery: Recovery | None = None
@@ -236,6 +237,12 @@ class AgentContext:
                 "The messages cannot be changed during a run. Use agent.steer() or agent.follow_up(), or wait: "
                 "await agent.wait_for_idle()."
             )
+
+    def get_approved_calls(self) -> set[str]:
+        """The approved calls, to add to and to share; most contexts never have any."""
+        if self.approved_calls is None:
+            self.approved_calls = set()
+        return self.approved_calls
 
     def get_repairer(self, provider: str, model: str) -> Repairer:
         """The repairer of this context, which repairs only new messages as long as the model stays the same."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from itertools import islice
-from typing import Any, ClassVar, TypeVar, cast, overload
+import threading
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from steersman.context.entries import (
     CompactionEntry,
@@ -29,6 +28,7 @@ from steersman.context.visible import (
 )
 from steersman.types.artifacts import Artifacts
 from steersman.types.content import ToolCall
+from steersman.types.frozen import View
 from steersman.types.guards import is_instance
 from steersman.types.ids import new_id
 from steersman.types.messages import (
@@ -40,63 +40,6 @@ from steersman.types.messages import (
 )
 from steersman.types.state import State
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class View(Sequence[T_co]):
-    """The first items of `base`, which its owner may append to and never changes otherwise."""
-
-    __slots__ = ("_length", "base")
-
-    __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]  # equal to lists, so as unhashable as they are
-
-    def __init__(self, base: list[T_co], length: int | None = None) -> None:
-        self.base = base
-        self._length = len(base) if length is None else length
-
-    def __len__(self) -> int:
-        return self._length
-
-    @overload
-    def __getitem__(self, index: int) -> T_co: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[T_co]: ...
-    def __getitem__(self, index: int | slice) -> T_co | list[T_co]:
-        length = self._length
-        if isinstance(index, slice):
-            start, stop, step = index.indices(length)
-            if step > 0:
-                return self.base[start:stop:step]
-            return [self.base[at] for at in range(start, stop, step)]
-        at = index + length if index < 0 else index
-        if not 0 <= at < length:
-            raise IndexError(f"There is no item {index!r} among {length}.")
-        return self.base[at]
-
-    def __iter__(self) -> Iterator[T_co]:
-        return islice(self.base, self._length)
-
-    def __reversed__(self) -> Iterator[T_co]:
-        for at in range(self._length - 1, -1, -1):
-            yield self.base[at]
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if isinstance(other, str | bytes | bytearray) or not isinstance(other, Sequence):
-            return NotImplemented
-        items = cast(Sequence[Any], other)
-        return len(items) == self._length and all(a is b or a == b for a, b in zip(self, items, strict=True))
-
-    def __add__(self, other: Sequence[Any]) -> list[Any]:
-        return [*self, *other]
-
-    def __radd__(self, other: Sequence[Any]) -> list[Any]:
-        return [*other, *self]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({list(self)!r})"
-
 
 class MessageView(View[AgentMessage]):
     """Messages, in log order."""
@@ -105,14 +48,15 @@ class MessageView(View[AgentMessage]):
 
 
 _MESSAGES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
+_making = threading.Lock()
 
 
 class Log:
     """All messages in order, and the view of them that the model gets after compaction and prun."""
 
     __slots__ = (
-        "_call_ids", "_counted", "_entries", "_estimator", "_ids", "_is_measured", "_messages", "_tokens",
-        "_usage_from", "_visible", "_visible_ids", "artifacts", "listener", "loops", "mint", "parent", "state",
+        "_artifacts", "_call_ids", "_counted", "_entries", "_estimator", "_ids", "_is_measured", "_messages", "_state",
+        "_tokens", "_usage_from", "_visible", "_visible_ids", "listener", "loops", "mint", "parent",
     )  # fmt: skip
 
     def __init__(self, messages: Iterable[AgentMessage] = (), *, estimator: Estimator = estimate_tokens) -> None:
@@ -125,14 +69,15 @@ class Log:
         self.mint: Callable[[str], str] = new_id
         self._estimator = estimator
         self._entries: list[Entry] = []
-        self.state = State(self._entries)
-        self.artifacts = Artifacts(self._entries)
+        self._state: State | None = None
+        self._artifacts: Artifacts | None = None
         self._messages: list[AgentMessage] = []
         self._ids: list[str] = []
         # Until something is hidden from the model the two views are one list, and appending is one append.
         self._visible = self._messages
         self._visible_ids = self._ids
-        self._call_ids: set[str] = set()
+        # A dict, because an empty set takes three times the memory, and every agent has a log.
+        self._call_ids: dict[str, None] = {}
         self._tokens = 0
         self._counted = 0
         self._is_measured = False
@@ -180,7 +125,33 @@ class Log:
     @property
     def call_ids(self) -> Set[str]:
         """The ids of all tool calls in the log."""
-        return self._call_ids
+        return self._call_ids.keys()
+
+    @property
+    def state(self) -> State:
+        """What the conversation keeps for its tools; made at first use, since most conversations keep nothing."""
+        if self._state is None:
+            with _making:  # two threads get the same one
+                if self._state is None:
+                    self._state = State(self._entries)
+        return self._state
+
+    @state.setter
+    def state(self, value: State) -> None:
+        self._state = value
+
+    @property
+    def artifacts(self) -> Artifacts:
+        """The files that the conversation keeps; made at first use."""
+        if self._artifacts is None:
+            with _making:
+                if self._artifacts is None:
+                    self._artifacts = Artifacts(self._entries)
+        return self._artifacts
+
+    @artifacts.setter
+    def artifacts(self, value: Artifacts) -> None:
+        self._artifacts = value
 
     @property
     def tokens(self) -> int:
@@ -343,7 +314,7 @@ class Log:
         if type(message) is AssistantMessage:
             for block in message.content:
                 if type(block) is ToolCall:
-                    self._call_ids.add(block.id)
+                    self._call_ids[block.id] = None
 
     def _set_visible(self, seen: VisibleMessages) -> None:
         """Set new lists, so that views of the old ones stay as they were."""

@@ -6,12 +6,13 @@ import inspect
 import itertools
 import logging
 from collections.abc import Callable, Collection
-from typing import TypeAlias, get_args
+from typing import Protocol, TypeAlias, get_args
 
 from steersman.types.events import AgentEvent, MessageUpdate
 
 Subscriber: TypeAlias = Callable[[AgentEvent], object]
 SubscriptionId: TypeAlias = int
+Kinds: TypeAlias = Collection[type[AgentEvent]]
 Callbacks: TypeAlias = tuple[tuple[SubscriptionId, Subscriber], ...]
 
 WHOLE_EVENTS: frozenset[type[AgentEvent]] = frozenset(get_args(AgentEvent)) - {MessageUpdate}
@@ -19,7 +20,18 @@ WHOLE_EVENTS: frozenset[type[AgentEvent]] = frozenset(get_args(AgentEvent)) - {M
 
 _log = logging.getLogger("steersman")
 _ids = itertools.count(1)
+# What dispatchers without subscribers share; it is replaced, never changed.
 _NO_IDS: frozenset[SubscriptionId] = frozenset()
+_NO_KINDS: dict[SubscriptionId, Kinds] = {}
+_NO_CALLBACKS: dict[object, Callbacks] = {}
+
+
+class OpenQuestions(Protocol):
+    """The questions that subscribers may answer."""
+
+    def deny_unanswerable(self) -> None:
+        """Deny those that no subscriber can answer any more."""
+        ...
 
 
 class Dispatcher:
@@ -31,31 +43,30 @@ class Dispatcher:
 
     __slots__ = (
         "__weakref__", "_answering", "_by_kind", "_kinds", "_subscribers", "callbacks", "delta_callbacks",
-        "dispatching", "has_held_events", "on_unanswered",
+        "dispatching", "has_held_events", "questions",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self._subscribers: dict[SubscriptionId, Subscriber] = {}
+        # Each with the kinds of events that it wants, if not all.
+        self._subscribers: dict[SubscriptionId, tuple[Subscriber, Kinds | None]] = {}
         self.callbacks: Callbacks = ()
         # Those that also want each delta of an answer.
         self.delta_callbacks = self.callbacks
-        # The kinds of events that a subscriber wants, if not all; and who wants the events of a kind.
-        self._kinds: dict[SubscriptionId, Collection[type[AgentEvent]]] = {}
-        self._by_kind: dict[object, Callbacks] = {}
+        # The subscribers that do not want all kinds, and who wants the events of a kind.
+        self._kinds = _NO_KINDS
+        self._by_kind = _NO_CALLBACKS
         self._answering: frozenset[SubscriptionId] = _NO_IDS
         # Whether a subscriber is being called, and whether it gave rise to an event that must wait for this one.
         self.dispatching = self.has_held_events = False
-        # Called when the last subscriber that answers questions has gone.
-        self.on_unanswered: Callable[[], object] | None = None
+        # Told when the last subscriber that answers questions has gone.
+        self.questions: OpenQuestions | None = None
 
     @property
     def answers(self) -> bool:
         """Whether a subscriber answers questions."""
         return bool(self._answering)
 
-    def subscribe(
-        self, callback: Subscriber, *, answers: bool = False, kinds: Collection[type[AgentEvent]] | None = None
-    ) -> SubscriptionId:
+    def subscribe(self, callback: Subscriber, *, answers: bool = False, kinds: Kinds | None = None) -> SubscriptionId:
         """Call the callback with every event from now on; `answers` says that it sees to answers to questions.
 
         With `kinds` it gets only events of these classes; one that no subscriber or reader wants is not built.
@@ -71,25 +82,24 @@ class Dispatcher:
         number = next(_ids)
         if answers:
             self._answering |= {number}
-        if kinds is not None:
-            self._kinds[number] = kinds
-        self._subscribers[number] = callback
+        self._subscribers[number] = callback, kinds
         self._set_callbacks()
         return number
 
     def unsubscribe(self, subscription: SubscriptionId) -> None:
         """Remove a subscriber; unknown ids are ignored, because one that raised was removed already."""
         if self._subscribers.pop(subscription, None) is not None:
-            self._kinds.pop(subscription, None)
             self._set_callbacks()
             if subscription in self._answering:
                 self._answering -= {subscription}
-                if not self._answering and self.on_unanswered is not None:
-                    self.on_unanswered()
+                if not self._answering and self.questions is not None:
+                    self.questions.deny_unanswerable()
 
     def _set_callbacks(self) -> None:
+        subscribers = list(self._subscribers.items())
         self._by_kind = {}
-        self.callbacks = tuple(self._subscribers.items())
+        self._kinds = {number: kinds for number, (_, kinds) in subscribers if kinds is not None}
+        self.callbacks = tuple([(number, callback) for number, (callback, _) in subscribers])
         self.delta_callbacks = self.find_callbacks(MessageUpdate)
 
     def find_callbacks(self, kind: object) -> Callbacks:

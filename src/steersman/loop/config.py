@@ -17,7 +17,7 @@ from steersman.loop.transforms import Transform, bind_transform
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
 from steersman.policy.limits import ExecutionLimits
-from steersman.policy.repetition import RepeatedCalls
+from steersman.policy.repetition import DEFAULT_REPEATED_CALLS, RepeatedCalls
 from steersman.provider.models.presets import PRESETS
 from steersman.provider.models.registry import complete_model, get_model
 from steersman.provider.streaming.retry import Retry, RetryStrategy
@@ -245,9 +245,9 @@ class AgentLoopConfig:
 
     context_config: ContextConfig | None = None
     execution_limits: ExecutionLimits | None = None
-    retry_strategy: RetryStrategy | None = field(default_factory=Retry)
+    retry_strategy: RetryStrategy | None = Retry()
     fallbacks: Sequence[Model | str] = ()
-    repeated_calls: RepeatedCalls | None = field(default_factory=RepeatedCalls)
+    repeated_calls: RepeatedCalls | None = DEFAULT_REPEATED_CALLS
     first_turn_trigger: TurnTrigger = "user"
 
     tool_execution: ToolExecution = "parallel"

@@ -19,7 +19,7 @@ from steersman.loop import watching
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.config import WAIT, AgentLoopConfig, check_callable
 from steersman.loop.ending import CancelWatch
-from steersman.loop.inbox import Inbox, QueuedMessage, is_answered, open_inbox
+from steersman.loop.inbox import Inbox, is_answered, open_inbox
 from steersman.loop.questions import Questions
 from steersman.loop.request import Conversion, ModelClient
 from steersman.loop.run import Run, Turn
@@ -52,6 +52,9 @@ PromptLike: TypeAlias = MessageLike | Sequence[MessageLike | Content | Sequence[
 OnePromptLike: TypeAlias = MessageLike | Sequence[Content | Mapping[str, Any] | str]
 """What makes one message: a string, a message, a dict, or a list of content blocks."""
 _BLOCKS = get_args(Content)
+# What a table has until it is built; never changed.
+_NO_TOOLS: list[Any] = []
+_NO_NAMES: dict[str, Tool] = {}
 
 
 class Inherited(msgspec.Struct, frozen=True):
@@ -87,12 +90,14 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class ToolTable:
-    """The tools of a context by name: built again when its list has changed, and with each run if it has toolsets."""
+    """The tools of a context by name: built at first use, when the list has changed, and with each run for toolsets."""
 
     __slots__ = ("_given", "_has_toolsets", "by_name")
 
-    def __init__(self, tools: Sequence[Any]) -> None:
-        self._build(tools)
+    def __init__(self) -> None:
+        self.by_name = _NO_NAMES
+        self._given: Sequence[Any] = _NO_TOOLS
+        self._has_toolsets = False
 
     def read(self, tools: Sequence[Any], *, new_run: bool = False) -> dict[str, Tool]:
         """The table of these tools, the same object as long as they are the same."""
@@ -137,16 +142,16 @@ class BareContext:
         self.inbox = Inbox()
         self.dispatcher = Dispatcher()
         self.questions = Questions()
-        self.tool_table = ToolTable(context.tools)
+        self.tool_table = ToolTable()
+        self.tool_table.read(context.tools)  # raises for two of the same name, before anything has changed
         self.current_run: Run | None = None
 
     def begin(self, start: Start, token: CancelToken, channel: Channel) -> None:
         """Set the kind of the run and queue what the last run left."""
         context = self.context
         context.continuation_kind = start.continuation_kind or context.continuation_kind
-        undelivered: list[QueuedMessage] = context.undelivered
-        self.inbox.requeue(undelivered)
-        context.undelivered = []
+        self.inbox.requeue(context.undelivered)
+        context.undelivered = ()
 
     def conclude(self, result: RunResult) -> RunResult:
         """Keep what the run did not take."""

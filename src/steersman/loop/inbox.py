@@ -26,7 +26,12 @@ ReceiptStatus: TypeAlias = Literal["accepted", "next_run", "delivered", "returne
 
 
 _URGENCY: tuple[SteeringPolicy, ...] = ("cancel", "skip", "wait")
-_NO_SOURCES: dict[QueueKind, GetMessagesFn | None] = {"steering": None, "follow_up": None}
+_KINDS: tuple[QueueKind, ...] = ("steering", "follow_up")
+# Inboxes with no sources, no messages or the same modes share these; they are replaced, never changed.
+_NO_SOURCES: dict[QueueKind, GetMessagesFn | None] = dict.fromkeys(_KINDS)
+_NO_MESSAGES: dict[QueueKind, list[QueuedMessage]] = {"steering": [], "follow_up": []}
+_NONE: frozenset[str] = frozenset()
+_BOTH: frozenset[str] = frozenset(_KINDS)
 
 
 class Receipt:
@@ -77,14 +82,12 @@ class Inbox:
     __slots__ = ("_keys", "_lock", "_one_at_a_time", "_open", "_queues", "_sources", "listener", "new_id", "on_arrival")
 
     def __init__(self, *, steering_mode: QueueMode = "all", follow_up_mode: QueueMode = "all") -> None:
-        check_one_of("steering_mode", steering_mode, ("one-at-a-time", "all"))
-        check_one_of("follow_up_mode", follow_up_mode, ("one-at-a-time", "all"))
-        self._queues: dict[QueueKind, list[QueuedMessage]] = {"steering": [], "follow_up": []}
-        self._one_at_a_time = frozenset(
-            kind
-            for kind, mode in (("steering", steering_mode), ("follow_up", follow_up_mode))
-            if mode == "one-at-a-time"
-        )
+        self._queues: dict[QueueKind, list[QueuedMessage]] = _NO_MESSAGES
+        self._one_at_a_time = _NONE
+        if steering_mode == follow_up_mode == "one-at-a-time":
+            self._one_at_a_time = _BOTH
+        else:
+            self.set_modes(steering=steering_mode, follow_up=follow_up_mode)
         self._sources: dict[QueueKind, GetMessagesFn | None] = _NO_SOURCES
         self._keys: dict[str, Receipt] | None = None
         self._lock = threading.Lock()
@@ -120,7 +123,7 @@ class Inbox:
                 self._keys[key] = receipt
             id = id or ("" if self.listener is None else self.new_id("queued"))
             item = QueuedMessage(kind, message, receipt, mode, id, key)
-            self._queues[kind].append(item)
+            self._get_own_queues()[kind].append(item)
             if self.listener is not None:
                 self.listener.on_accept(item)
             notify = self.on_arrival
@@ -136,7 +139,7 @@ class Inbox:
 
     def set_modes(self, *, steering: QueueMode | None = None, follow_up: QueueMode | None = None) -> None:
         """Deliver one message at a time, or all at once; `None` leaves a mode as it is."""
-        for kind, mode in (("steering", steering), ("follow_up", follow_up)):
+        for kind, mode in zip(_KINDS, (steering, follow_up), strict=True):
             if mode is not None:
                 check_one_of(f"{kind}_mode", mode, ("one-at-a-time", "all"))
                 one = mode == "one-at-a-time"
@@ -205,7 +208,7 @@ class Inbox:
                     # A prompt that no filter has let in yet: from now on it waits here.
                     item = replace(item, id=self.new_id("queued"))
                     self.listener.on_accept(item)
-                self._queues[item.kind].insert(0, item)
+                self._get_own_queues()[item.kind].insert(0, item)
                 item.receipt.status = "accepted" if self._open else "next_run"
 
     def restore(self, items: Sequence[QueuedMessage], delivered: Mapping[str, Receipt]) -> None:
@@ -215,7 +218,7 @@ class Inbox:
         """
         with self._lock:
             for item in items:
-                self._queues[item.kind].append(item)
+                self._get_own_queues()[item.kind].append(item)
             keyed = {item.key: item.receipt for item in items if item.key is not None}
             if keyed or delivered:
                 self._keys = {**(self._keys or {}), **delivered, **keyed}
@@ -261,6 +264,12 @@ class Inbox:
 
     def __len__(self) -> int:
         return len(self._queues["steering"]) + len(self._queues["follow_up"])
+
+    def _get_own_queues(self) -> dict[QueueKind, list[QueuedMessage]]:
+        """The queues to add to; called under the lock."""
+        if self._queues is _NO_MESSAGES:
+            self._queues = {"steering": [], "follow_up": []}
+        return self._queues
 
     def _set_status(self, status: ReceiptStatus) -> None:
         for queue in self._queues.values():

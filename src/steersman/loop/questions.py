@@ -26,6 +26,10 @@ Decision: TypeAlias = Literal["approved", "denied", "expired"]
 
 BY_LOOP = "loop"
 _REMEMBERED_IDS = 1_000
+_NONE: dict[str, Any] = {}
+"""What agents share that have asked no question; it is replaced, never changed."""
+
+_keeping = threading.Lock()
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -93,7 +97,7 @@ class Question:
     def open(self) -> None:
         """Tell the question; from here on it can be answered."""
         for level in self._levels:
-            level.run.host.questions.open[self.id] = self
+            level.run.host.questions.add(self)
         for level in self._levels:
             level.run.emit(ApprovalRequested, **self._fields, parent_tool_call_id=self._find_parent_call(level))
         for level in self._levels:
@@ -160,13 +164,19 @@ class Questions:
     __slots__ = ("_resolved", "early", "open", "recovered")
 
     def __init__(self) -> None:
-        self.open: dict[str, Question] = {}
-        # The ids of the last ones, in order; a dict, because an empty deque is large, and every agent has one.
-        self._resolved: dict[str, None] = {}
+        self.open: dict[str, Question] = _NONE
+        # The ids of the last ones, in order.
+        self._resolved: dict[str, None] = _NONE
         # Answers to questions that are yet to be asked again after a crash.
-        self.early: dict[str, Answer] = {}
+        self.early: dict[str, Answer] = _NONE
         # By call id: the questions that were open when another program ended, while their calls are settled.
-        self.recovered: Mapping[str, OpenQuestion] = {}
+        self.recovered: Mapping[str, OpenQuestion] = _NONE
+
+    def add(self, question: Question) -> None:
+        """From here on the question can be answered."""
+        if self.open is _NONE:
+            self.open = {}
+        self.open[question.id] = question
 
     def answer(self, approval_id: str, answer: Answer) -> bool:
         """Answer a question; returns whether the answer counts, which it does not if there is one already."""
@@ -189,6 +199,9 @@ class Questions:
         """Answer a question, or keep the answer until it is asked: a crash may have cut it off. For any thread."""
         if approval_id in self._resolved:
             return
+        with _keeping:  # two threads keep their answers in the same place
+            if self.early is _NONE:
+                self.early = {}
         self.early[approval_id] = answer
         while len(self.early) > _REMEMBERED_IDS:
             del self.early[next(iter(self.early))]
@@ -199,6 +212,8 @@ class Questions:
 
     def remove(self, approval_id: str) -> None:
         """A question is resolved: its id is known for a while, so that a second answer is no error."""
+        if self._resolved is _NONE:
+            self._resolved = {}
         self._resolved[approval_id] = None
         if len(self._resolved) > _REMEMBERED_IDS:
             del self._resolved[next(iter(self._resolved))]

@@ -120,3 +120,6 @@ def _check_count(name: str, value: object, least: int) -> None:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{name} is a whole number from {least} on, got {value!r}.")
+
+
+DEFAULT_REPEATED_CALLS = RepeatedCalls()

@@ -102,6 +102,8 @@ class Contents(Protocol):
 class MemoryContents:
     """Contents in memory."""
 
+    __slots__ = ("_kept", "_total")
+
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
         self._total = 0

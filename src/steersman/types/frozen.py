@@ -1,14 +1,16 @@
-"""Read-only containers that compare equal to `dict` and `list`, and a list that carries memos.
+"""Read-only containers and views that compare equal to `dict` and `list`, and a list that carries memos.
 
 Messages and events are passed to subscribers, hooks and tools, none of which must be able to change the transcript.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Never, TypeVar, cast
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar, Never, TypeVar, cast, overload
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _ADVICE = "messages and events are read-only; change a copy made with thaw(value)"
 
@@ -81,3 +83,58 @@ class MemoList(list[T]):
     def __init__(self, *items: Any) -> None:
         super().__init__(*items)
         self.memo: dict[str, Any] = {}
+
+
+class View(Sequence[T_co]):
+    """The first items of `base`, which its owner may append to and never changes otherwise."""
+
+    __slots__ = ("_length", "base")
+
+    __hash__: ClassVar[None] = None  # pyright: ignore[reportIncompatibleMethodOverride]  # equal to lists, so as unhashable as they are
+
+    def __init__(self, base: list[T_co], length: int | None = None) -> None:
+        self.base = base
+        self._length = len(base) if length is None else length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | list[T_co]:
+        length = self._length
+        if isinstance(index, slice):
+            start, stop, step = index.indices(length)
+            if step > 0:
+                return self.base[start:stop:step]
+            return [self.base[at] for at in range(start, stop, step)]
+        at = index + length if index < 0 else index
+        if not 0 <= at < length:
+            raise IndexError(f"There is no item {index!r} among {length}.")
+        return self.base[at]
+
+    def __iter__(self) -> Iterator[T_co]:
+        return islice(self.base, self._length)
+
+    def __reversed__(self) -> Iterator[T_co]:
+        for at in range(self._length - 1, -1, -1):
+            yield self.base[at]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, str | bytes | bytearray) or not isinstance(other, Sequence):
+            return NotImplemented
+        items = cast(Sequence[Any], other)
+        return len(items) == self._length and all(a is b or a == b for a, b in zip(self, items, strict=True))
+
+    def __add__(self, other: Sequence[Any]) -> list[Any]:
+        return [*self, *other]
+
+    def __radd__(self, other: Sequence[Any]) -> list[Any]:
+        return [*other, *self]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)!r})"

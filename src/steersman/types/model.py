@@ -6,12 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from steersman.types.frozen import FrozenDict
 from steersman.types.messages import AgentMessage, Message
 from steersman.types.stream import StreamEvent
 from steersman.types.usage import Prices
 
 ThinkingLevel: TypeAlias = Literal["off", "minimal", "low", "medium", "high"]
 ToolChoice: TypeAlias = Literal["auto", "none", "required"]
+
+
+_NOTHING = FrozenDict()
+
+
+def _share_nothing() -> FrozenDict:
+    """The headers and settings of all models that have none; a dataclass takes no dict as a default."""
+    return _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +34,8 @@ class Model:
     context_window: int | None = None
     max_output_tokens: int | None = None
     prices: Prices | None = None
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    headers: Mapping[str, str] = field(default_factory=_share_nothing, repr=False)
+    settings: Mapping[str, Any] = field(default_factory=_share_nothing, repr=False)
 
     @property
     def name(self) -> str:

@@ -37,7 +37,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
             force_setattr(self, "total", known)
 
     def __add__(self, other: Usage) -> Usage:
-        if self == _EMPTY:
+        if self == NO_USAGE:
             return other
         return Usage(
             other.input if self.input is None else self.input + (other.input or 0),
@@ -74,4 +74,4 @@ def add_cost(usage: Usage, prices: Prices | None) -> Usage:
     return msgspec.structs.replace(usage, cost=cost / 1_000_000)
 
 
-_EMPTY = Usage()
+NO_USAGE = Usage()

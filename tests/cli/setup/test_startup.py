@@ -51,7 +51,7 @@ async def _start(options: Options, told: list[str] | None = None) -> dict[str, o
         return {
             "model": started.model.name,
             "why": started.why,
-            "tools": [*agent.tool_table.by_name],
+            "tools": [*agent.tool_table.read(agent.tools)],
             "prompt": agent.context.system_prompt,
             "limits": agent.config.execution_limits,
             "approval": repr(agent.config.approval),

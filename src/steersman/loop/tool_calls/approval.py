@@ -361,7 +361,7 @@ def _remember(owner: Run, need: _Need, slot: Slot) -> None:
     for approval in need.keepers:
         approval.remember(slot.call.name, slot.args)
     if not need.keepers:
-        owner.context.approved_calls.add(fingerprint(slot.call.name, slot.args))
+        owner.context.get_approved_calls().add(fingerprint(slot.call.name, slot.args))
 
 
 def _takes_reason(approve: Callable[..., Any]) -> bool:

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
+from sys import intern
 from typing import Any, TypeAlias, cast
 
 from steersman.provider.models.presets import CREDENTIALS_ADVICE, PRESETS, Preset, find_base_url
@@ -308,7 +309,7 @@ def _parse_name(name: object) -> tuple[str, str]:
             f"A model is named 'provider:model-id', such as 'anthropic:claude-sonnet-4-5', got {name!r}. "
             f"Known providers: {', '.join(list_provider_names())}."
         )
-    return provider.strip(), model_id.strip()
+    return intern(provider.strip()), intern(model_id.strip())  # agents of one model share its name
 
 
 def _check_base_url(url: str) -> None:
