@@ -129,6 +129,8 @@ def split_trailing_surrogate(text: str) -> tuple[str, str]:
 
 def join_text_blocks(content: Sequence[Content]) -> str:
     """Join the text blocks."""
+    if len(content) == 1 and type(content[0]) is TextContent:
+        return content[0].text
     return "".join([block.text for block in content if type(block) is TextContent])
 
 
@@ -144,15 +146,19 @@ def parse_tool_call(
 
     Nothing, `""` and `null` mean no arguments. Text that is not a JSON object stays in `raw_arguments`.
     """
-    value, raw = _parse_arguments(arguments)
+    try:
+        value: object = _decode_json(arguments) if type(arguments) is str else arguments
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        value = arguments
+    if isinstance(value, dict):
+        return ToolCall(id, name, freeze(value), None, signature, provider_id)
+    value, raw = _parse_unusual_arguments(arguments)
     return ToolCall(id, name, value, None if raw is None else escape_lone_surrogates(raw), signature, provider_id)
 
 
-def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
+def _parse_unusual_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
     if arguments is None:
         return FrozenDict(), None
-    if isinstance(arguments, dict):
-        return cast(dict[str, Any], arguments), None
     if not isinstance(arguments, str):
         return FrozenDict(), msgspec.json.encode(arguments).decode()
     if not arguments.strip():
@@ -161,7 +167,7 @@ def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
         # Surrogate pairs that came in two deltas are joined; a lone surrogate stays, and does not parse.
         arguments = arguments.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     try:
-        value: object = msgspec.json.decode(arguments)
+        value: object = _decode_json(arguments)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return FrozenDict(), arguments
     if value is None:
@@ -169,3 +175,6 @@ def _parse_arguments(arguments: object) -> tuple[dict[str, Any], str | None]:
     if isinstance(value, dict):
         return cast(dict[str, Any], value), None
     return FrozenDict(), arguments
+
+
+_decode_json = msgspec.json.Decoder().decode

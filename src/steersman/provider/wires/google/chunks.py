@@ -99,31 +99,7 @@ class Chunk(msgspec.Struct, gc=False, rename="camel"):
     error: Any = None
 
 
-class _TextPart(msgspec.Struct, gc=False, rename="camel"):
-    text: str
-    thought: bool | None = None
-    thought_signature: None = None
-
-
-class _TextParts(msgspec.Struct, gc=False):
-    parts: tuple[_TextPart]
-
-
-class _TextCandidate(msgspec.Struct, gc=False, rename="camel"):
-    content: _TextParts
-    finish_reason: None = None
-
-
-class TextChunk(msgspec.Struct, gc=False, rename="camel"):
-    """A chunk that only goes on with a text, as nearly all do; any other cannot be decoded as one."""
-
-    candidates: tuple[_TextCandidate]
-    usage_metadata: Tokens | None = None
-    error: None = None
-
-
-_chunks = msgspec.json.Decoder(Chunk)
-decode_text_chunk = msgspec.json.Decoder(TextChunk).decode
+decode_chunk = msgspec.json.Decoder(Chunk).decode
 _lists = msgspec.json.Decoder(list[Chunk])
 
 
@@ -132,7 +108,7 @@ class DecodedEvent(msgspec.Struct):
 
     chunks: Sequence[Chunk]
     text: str
-    has_lone_surrogates: bool
+    has_lone_surrogates: bool = False
 
     def encode_part(self, part: Part) -> str | None:
         """Return the JSON of a part of an unknown type, or `None` if the part has no data."""
@@ -148,17 +124,17 @@ class DecodedEvent(msgspec.Struct):
         return None
 
 
-def decode_event(data: str) -> DecodedEvent:
-    """Decode one event: a chunk, or an array of chunks."""
-    listed = data.startswith("[") or data.lstrip().startswith("[")
+def decode_unusual_event(data: str) -> DecodedEvent:
+    """Decode an array of chunks, or a chunk that `decode_chunk` refuses because of lone surrogates."""
+    listed = data.lstrip().startswith("[")
     try:
-        return DecodedEvent(_lists.decode(data) if listed else (_chunks.decode(data),), data, has_lone_surrogates=False)
+        return DecodedEvent(_lists.decode(data) if listed else (decode_chunk(data),), data)
     except msgspec.DecodeError:
         if "\\u" not in data:
             raise
     shifted = _LONE.sub(_shift_surrogate, data)
     return DecodedEvent(
-        _lists.decode(shifted) if listed else (_chunks.decode(shifted),), shifted, has_lone_surrogates=True
+        _lists.decode(shifted) if listed else (decode_chunk(shifted),), shifted, has_lone_surrogates=True
     )
 
 

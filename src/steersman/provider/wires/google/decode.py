@@ -19,8 +19,8 @@ from steersman.provider.wires.google.chunks import (
     DecodedEvent,
     Part,
     Tokens,
-    decode_event,
-    decode_text_chunk,
+    decode_chunk,
+    decode_unusual_event,
     restore_surrogates,
 )
 from steersman.provider.wires.google.errors import classify_event
@@ -32,6 +32,7 @@ from steersman.types.content import (
     ImageContent,
     TextContent,
     ThinkingContent,
+    ToolCall,
     escape_lone_surrogates,
     parse_tool_call,
     replace_lone_surrogates,
@@ -83,6 +84,8 @@ _STOP_REASONS: dict[str, _Outcome] = {
 }
 _NO_CHUNK = Chunk()
 _LONGEST_COUNT = 15
+_MOST_TOKENS = 10**_LONGEST_COUNT
+_EMPTY = AssistantMessage()
 _UNKNOWN: _Outcome = ("error", "protocol")
 _REFUSED: _Outcome = ("refusal", "refused")
 
@@ -127,45 +130,55 @@ class GoogleDecoder:
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """Decode one chunk, or an array of chunks."""
-        if not data or data == "[DONE]" or data.startswith(":"):
-            return ()  # from gateways: an end marker, or a comment sent as data
-        events: list[StreamEvent] = []
-        try:
-            answer = decode_event(data)
-            if self._response is None:
-                self._start_message(answer, events)
-            for chunk in answer.chunks:
-                self._add_chunk(chunk, answer, events)
-            if event == "error":
-                raise classify_event(self._model, data)
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-            if event == "error":
-                raise classify_event(self._model, data) from None
-            raise build_malformed_error(self._model, data, error) from error
-        return events
+        out: list[StreamEvent] = []
+        self.feed_all(((event, data),), out)
+        return out
 
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events; nearly every one holds only more text for the open block."""
         for event, data in received:
-            if event or not self._extend_text(data, out):
-                out += self.feed(event, data)
+            try:
+                chunk = decode_chunk(data)
+            except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+                self._feed_unusual(event, data, error, out)
+                continue
+            if event or not self._extend_text(chunk, out):
+                self._add_event(event, DecodedEvent((chunk,), data), out)
 
-    def _extend_text(self, data: str, out: list[StreamEvent]) -> bool:
+    def _extend_text(self, chunk: Chunk, out: list[StreamEvent]) -> bool:
         """Append to the open block; returns whether the chunk holds nothing else."""
-        kind = self._kind
-        if kind is None or self._held or self._reason is not None or not self._response:
+        kind, candidates = self._kind, chunk.candidates
+        if kind is None or not candidates or chunk.error is not None or self._held or not self._response:
             return False
-        try:
-            chunk = decode_text_chunk(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeError):
+        content = candidates[0].content
+        if content is None or self._reason is not None or candidates[0].finish_reason is not None:
             return False
-        part = chunk.candidates[0].content.parts[0]
+        parts = content.parts
+        if parts is None or len(parts) != 1:
+            return False
+        part = parts[0]
         text = part.text
-        if not text or not text.isascii() or (kind == "thinking") != bool(part.thought):
+        if not text or part.thought_signature is not None or (kind == "thinking") != bool(part.thought):
+            return False
+        if not text.isascii():
             return False
         self._record_tokens(chunk.usage_metadata)
-        self._emit_text(kind, text, out)
+        self._parts.append(text)
+        index = len(self._content)
+        out.append(TextDelta(text, index) if kind == "text" else ThinkingDelta(text, index))
         return True
+
+    def _feed_unusual(self, event: str, data: str, error: Exception, out: list[StreamEvent]) -> None:
+        """Decode what is not one chunk: an array of chunks, a chunk with lone surrogates, or a mark of a gateway."""
+        if not data or data == "[DONE]" or data.startswith(":"):
+            return  # an end marker, or a comment sent as data
+        try:
+            answer = decode_unusual_event(data)
+            self._add_event(event, answer, out)
+        except (msgspec.DecodeError, RecursionError, UnicodeError):
+            if event == "error":
+                raise classify_event(self._model, data) from None
+            raise build_malformed_error(self._model, data, error) from error
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer, after the end of the stream."""
@@ -178,8 +191,9 @@ class GoogleDecoder:
         if stop == "stop":
             stop = _classify_stop(content)
         words = None if kind is None else self._describe_stop(reason, kind)
-        return AssistantMessage(
-            FrozenList(content),
+        return msgspec.structs.replace(
+            _EMPTY,
+            content=FrozenList(content),
             stop_reason=stop,
             raw_stop_reason=reason,
             usage=add_cost(_decode_usage(self._tokens), self._model.prices),
@@ -190,17 +204,26 @@ class GoogleDecoder:
             response_id=self._response or None,
         )
 
+    def _add_event(self, event: str, answer: DecodedEvent, events: list[StreamEvent]) -> None:
+        if self._response is None:
+            self._start_message(answer, events)
+        for chunk in answer.chunks:
+            if chunk.error is not None:
+                raise classify_event(self._model, chunk.error)
+            self._add_chunk(chunk, answer, events)
+        if event == "error":
+            raise classify_event(self._model, answer.text)
+
     def _start_message(self, answer: DecodedEvent, events: list[StreamEvent]) -> None:
         """Start the message with the first chunk that has a known field."""
-        if any(chunk != _NO_CHUNK for chunk in answer.chunks):
-            self._response = ""
-            events.append(StreamStart())
-        else:
-            keep_unknown_event(self._unknown_events, answer.text)
+        for chunk in answer.chunks:
+            if chunk.candidates or chunk != _NO_CHUNK:
+                self._response = ""
+                events.append(StreamStart())
+                return
+        keep_unknown_event(self._unknown_events, answer.text)
 
     def _add_chunk(self, chunk: Chunk, answer: DecodedEvent, events: list[StreamEvent]) -> None:
-        if chunk.error is not None:
-            raise classify_event(self._model, chunk.error)
         if not self._response and chunk.response_id is not None:
             self._response = str(chunk.response_id)
         self._record_tokens(chunk.usage_metadata)
@@ -246,7 +269,7 @@ class GoogleDecoder:
             if call.will_continue or call.partial_args or self._partial_call is not None:
                 self._add_call_piece(call, part.thought_signature, events, odd=answer.has_lone_surrogates)
             elif call.name:
-                written = bytes(call.args).decode()
+                written = str(call.args, "utf-8")
                 self._add_call(call, written, part.thought_signature, events, odd=answer.has_lone_surrogates)
             else:
                 self._stop_block(events)  # a call without a name is skipped
@@ -324,21 +347,21 @@ class GoogleDecoder:
         self, call: Call, written: str, signature: str | None, events: list[StreamEvent], *, odd: bool
     ) -> None:
         """Add a whole call with its arguments as they were written."""
-        self._stop_block(events)
+        if self._kind is not None:
+            self._stop_block(events)
         name, arguments = self._tools.decode_call(call.name or "", restore_surrogates(written) if odd else written)
-        given = "" if call.id is None else str(call.id)
-        taken = not given or given in self._ids
-        id = new_id("call") if taken else given
+        id, own_id = "" if call.id is None else str(call.id), None
+        if not id or id in self._ids:
+            id, own_id = new_id("call"), id or None
         self._ids.add(id)
         check_call_count(len(self._ids))
-        parsed = parse_tool_call(
-            id, name, arguments, signature=signature, provider_id=given if taken and given else None
-        )
+        parsed = parse_tool_call(id, name, arguments, signature=signature, provider_id=own_id)
         index = len(self._content)
         self._content.append(parsed)
         events.append(ToolCallStart(index, id, name))
         if arguments:
-            events.append(ToolCallDelta(escape_lone_surrogates(arguments), index))
+            shown = arguments if arguments.isascii() else escape_lone_surrogates(arguments)
+            events.append(ToolCallDelta(shown, index))
         events.append(ToolCallEnd(index, parsed))
 
     def _describe_stop(self, reason: str, kind: ErrorKind) -> str:
@@ -357,32 +380,38 @@ def _classify_stop(content: Sequence[Content]) -> StopReason:
     """Find the stop reason behind `STOP`, which also ends answers with calls; malformed arguments count as cut."""
     stop: StopReason = "stop"
     for block in content:
-        if block.type == "tool_call":
-            if block.is_truncated:
+        if type(block) is ToolCall:
+            if block.raw_arguments is not None and block.is_truncated:
                 return "length"
             stop = "tool_use"
     return stop
 
 
-def _find_last_count(tokens: Sequence[Tokens], name: str) -> int | None:
-    """Return the last count: counts are totals, and later chunks may leave some out."""
-    return next((count for one in reversed(tokens) if (count := _decode_count(getattr(one, name))) is not None), None)
+def _decode_usage(tokens: Sequence[Tokens]) -> Usage:
+    """Return the usage: input without cached tokens, output including thoughts."""
+    prompt, cached, output, thoughts, used = _find_last_counts(tokens)
+    if thoughts is not None:
+        output = thoughts + (output or 0)
+    if prompt is not None:
+        prompt = max(0, prompt - (cached or 0)) + (used or 0)
+    return Usage(prompt, output, cached, None, thoughts)
 
 
-def _decode_count(value: object) -> int | None:
+def _find_last_counts(tokens: Sequence[Tokens]) -> list[int | None]:
+    """Return the last count of each kind: counts are totals, and later chunks may leave some out."""
+    found: list[int | None] = [None] * len(Tokens.__struct_fields__)
+    for one in tokens:
+        for at, value in enumerate(msgspec.structs.astuple(one)):
+            if value is not None:
+                count = value if type(value) is int and 0 <= value < _MOST_TOKENS else _decode_odd_count(value)
+                found[at] = found[at] if count is None else count
+    return found
+
+
+def _decode_odd_count(value: object) -> int | None:
     """Return a count as an integer; some gateways send floats or strings."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
         return int(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    return int(value) if 0 <= value < 10**_LONGEST_COUNT else None
-
-
-def _decode_usage(tokens: Sequence[Tokens]) -> Usage:
-    """Return the usage: input without cached tokens, output including thoughts."""
-    prompt, cached, output, thoughts, used = (_find_last_count(tokens, name) for name in Tokens.__struct_fields__)
-    if thoughts is not None:
-        output = thoughts + (output or 0)
-    if prompt is not None:
-        prompt = max(0, prompt - (cached or 0)) + (used or 0)
-    return Usage(input=prompt, output=output, cache_read=cached, reasoning=thoughts)
+    return int(value) if 0 <= value < _MOST_TOKENS else None

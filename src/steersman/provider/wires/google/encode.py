@@ -7,8 +7,9 @@ in the order of their calls: Gemini counts them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -44,32 +45,13 @@ _MIN_THINKING_BUDGET = 512
 _MEMO = "google"
 
 
-@dataclass(frozen=True, slots=True)
-class _Traits:
-    """How newer models differ from older ones."""
-
-    signs: bool
-    """The model refuses calls without a signature, and takes images inside function responses."""
-
-
-@dataclass(slots=True)
-class _EncodedMessages:
-    """The encoded contents of a conversation; `results` and `images` belong to a last group that may still grow."""
-
-    tools: ToolSet
-    traits: _Traits
-    count: int = 0
-    pieces: list[bytes] = field(default_factory=list[bytes])
-    results: list[bytes] = field(default_factory=list[bytes])
-    images: list[bytes] = field(default_factory=list[bytes])
-
-
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
     tools = encode_tools(request.tools)
     limit = None if options.max_tokens is None else limit_output_tokens(model, request, options.max_tokens)
     head, limit = _encode_head((model, options, tools), request.system_prompt, limit, bool(request.tools))
-    return b"".join((head, _encode_messages(model, request, tools), b"]}")), limit
+    encoded = _encode_messages(model, request.messages, tools)
+    return b"".join((head, b",".join(encoded.pieces), b"]}")), limit
 
 
 @memoize_by_identities(limit=256)
@@ -160,58 +142,105 @@ def _build_thinking_budget(model_id: str, options: StreamOptions) -> dict[str, A
     return {"includeThoughts": True, "thinkingBudget": budget}
 
 
-def _encode_messages(model: Model, request: Request, tools: ToolSet) -> bytes:
-    """Encode the messages; those of a list that only grows are encoded once."""
-    messages = request.messages
-    traits = _Traits((parse_version(model.id) or (0, 0)) >= (3, 0))
-    encoded = _EncodedMessages(tools, traits)
-    base: object = getattr(messages, "base", None)
-    if isinstance(base, MemoList):
-        known = cast(_EncodedMessages | None, base.memo.get(_MEMO))
-        if known is None or known.tools is not tools or known.traits != traits:
-            base.memo[_MEMO] = encoded
-        elif known.count <= len(messages):
-            encoded = known
-    for index in range(encoded.count, len(messages)):
-        _encode_message(messages[index], encoded)
-    encoded.count = len(messages)
-    return b",".join(encoded.pieces)
+class _EncodedMessages:
+    """The encoded contents of a conversation; results that come later join those at its end.
 
+    `signs`: the model refuses calls without a signature, and takes images inside function responses.
+    """
 
-def _encode_message(message: Message, encoded: _EncodedMessages) -> None:
-    if isinstance(message, ToolResultMessage):
-        if encoded.results:
-            encoded.pieces.pop()
-        _encode_result(message, encoded)
-        encoded.pieces.append(_encode_content(b"user", [*encoded.results, *encoded.images]))
-        return
-    encoded.results = []
-    encoded.images = []
-    if isinstance(message, AssistantMessage):
-        encoded.pieces.append(_encode_content(b"model", _encode_answer(message.content, encoded)))
-    else:
-        encoded.pieces.append(_encode_content(b"user", [encode_json(_build_part(block)) for block in message.content]))
+    __slots__ = ("_images", "_results", "count", "pieces", "signs", "tools")
 
+    def __init__(self, tools: ToolSet, *, signs: bool) -> None:
+        self.tools = tools
+        self.signs = signs
+        self.count = 0
+        self.pieces: list[bytes] = []
+        # The parts of the last piece, if it holds results.
+        self._results: list[dict[str, Any]] = []
+        self._images: list[dict[str, Any]] = []
 
-def _encode_content(role: bytes, parts: Iterable[bytes]) -> bytes:
-    return b"".join((b'{"role":"', role, b'","parts":[', b",".join(parts), b"]}"))
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Encode more messages."""
+        self.count += len(messages)
+        if self._results:
+            self.pieces.pop()
+        for message in messages:
+            if isinstance(message, ToolResultMessage):
+                self._add_result(message)
+                continue
+            self._write_results()
+            self._results, self._images = [], []
+            if isinstance(message, AssistantMessage):
+                content = {"role": "model", "parts": self._build_answer(message.content)}
+            else:
+                content = {"role": "user", "parts": [_build_part(block) for block in message.content]}
+            self.pieces.append(encode_json(content))
+        self._write_results()
 
+    def _write_results(self) -> None:
+        if self._results:
+            self.pieces.append(encode_json({"role": "user", "parts": self._results + self._images}))
 
-def _encode_answer(content: Sequence[Content], encoded: _EncodedMessages) -> Iterable[bytes]:
-    """Encode the parts of an answer; the first call carries the signature for all calls."""
-    unsigned = encoded.traits.signs
-    for block in content:
-        if isinstance(block, ToolCall):
-            yield encode_json(_build_call(block, encoded, block.signature or (UNSIGNED if unsigned else None)))
-            unsigned = False
-        elif isinstance(block, ThinkingContent) and block.field == OPAQUE and block.signature is not None:
-            yield block.signature.encode()
-        elif isinstance(block, ImageContent):
-            yield encode_json(_add_signature(_build_part(block), UNSIGNED if encoded.traits.signs else None))
-        elif isinstance(block, ThinkingContent):
-            yield encode_json(_add_signature({"text": block.thinking, "thought": True}, block.signature))
+    def _build_answer(self, content: Sequence[Content]) -> list[Any]:
+        """Build the parts of an answer; the first call carries the signature for all calls."""
+        parts: list[Any] = []
+        unsigned = self.signs
+        for block in content:
+            if type(block) is ToolCall:
+                parts.append(self._build_call(block, block.signature or (UNSIGNED if unsigned else None)))
+                unsigned = False
+            elif type(block) is TextContent:
+                parts.append(_add_signature({"text": block.text}, block.signature))
+            elif type(block) is ImageContent:
+                parts.append(_add_signature(_build_part(block), UNSIGNED if self.signs else None))
+            elif type(block) is ThinkingContent:
+                parts.append(_build_thought(block))
+        return parts
+
+    def _build_call(self, call: ToolCall, signature: str | None) -> dict[str, Any]:
+        fields = self._name_call(call.id, call.name)
+        fields["args"] = self.tools.rename_arguments(call.name, call.arguments)
+        return _add_signature({"functionCall": fields}, signature)
+
+    def _name_call(self, call_id: str, name: str) -> dict[str, Any]:
+        """Begin a call or its response: the name, and the id unless it was generated here because Gemini sent none."""
+        wire_name = self.tools.to_wire(name)
+        return {"name": wire_name} if _MINTED.fullmatch(call_id) else {"id": call_id, "name": wire_name}
+
+    def _add_result(self, message: ToolResultMessage) -> None:
+        images = [_build_part(block) for block in message.content if type(block) is ImageContent]
+        text = message.text or ("(see the image)" if images else "")
+        fields = self._name_call(message.tool_call_id, message.tool_name)
+        fields["response"] = {"error" if message.is_error else "output": text}
+        if images and self.signs:
+            fields["parts"] = images
         else:
-            yield encode_json(_add_signature({"text": block.text}, block.signature))
+            self._images += images
+        self._results.append({"functionResponse": fields})
+
+
+def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> _EncodedMessages:
+    """Encode the messages; those of a list that only grows are encoded once."""
+    signs = _is_signing(model.id)
+    base: object = getattr(messages, "base", None)
+    if not isinstance(base, MemoList):
+        encoded = _EncodedMessages(tools, signs=signs)
+        encoded.extend(messages)
+        return encoded
+    grown = cast(MemoList[Message], base)
+    encoded = cast(_EncodedMessages | None, grown.memo.get(_MEMO))
+    if encoded is None or encoded.tools is not tools or encoded.signs is not signs:
+        encoded = grown.memo[_MEMO] = _EncodedMessages(tools, signs=signs)
+    elif encoded.count > len(messages):
+        encoded = _EncodedMessages(tools, signs=signs)  # an older request again: the memo is for the newer ones
+    encoded.extend(grown[encoded.count : len(messages)])
+    return encoded
+
+
+@lru_cache(maxsize=64)
+def _is_signing(model_id: str) -> bool:
+    """Whether the model is of a version that signs its calls."""
+    return (parse_version(model_id) or (0, 0)) >= (3, 0)
 
 
 def _add_signature(part: dict[str, Any], signature: str | None) -> dict[str, Any]:
@@ -220,31 +249,11 @@ def _add_signature(part: dict[str, Any], signature: str | None) -> dict[str, Any
     return part
 
 
-def _build_call(call: ToolCall, encoded: _EncodedMessages, signature: str | None) -> dict[str, Any]:
-    tools = encoded.tools
-    named = _add_call_id(
-        call.id, {"name": tools.to_wire(call.name), "args": tools.rename_arguments(call.name, call.arguments)}
-    )
-    return _add_signature({"functionCall": named}, signature)
-
-
-def _add_call_id(call_id: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Add the id of a call, unless the id was generated here because Gemini sent none."""
-    return fields if _MINTED.fullmatch(call_id) else {"id": call_id, **fields}
-
-
-def _encode_result(message: ToolResultMessage, encoded: _EncodedMessages) -> None:
-    images = [_build_part(block) for block in message.content if isinstance(block, ImageContent)]
-    text = message.text or ("(see the image)" if images else "")
-    fields: dict[str, Any] = {
-        "name": encoded.tools.to_wire(message.tool_name),
-        "response": {"error" if message.is_error else "output": text},
-    }
-    if images and encoded.traits.signs:
-        fields["parts"] = images
-    else:
-        encoded.images.extend(map(encode_json, images))
-    encoded.results.append(encode_json({"functionResponse": _add_call_id(message.tool_call_id, fields)}))
+def _build_thought(block: ThinkingContent) -> Any:
+    """Build a thought, or a part of an unknown type as it came."""
+    if block.field == OPAQUE and block.signature is not None:
+        return msgspec.Raw(block.signature.encode())
+    return _add_signature({"text": block.thinking, "thought": True}, block.signature)
 
 
 def _build_part(block: Content) -> dict[str, Any]:

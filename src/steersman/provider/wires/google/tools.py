@@ -23,17 +23,17 @@ _NAMESPACE = re.compile(r"default_api[:.]")
 class ToolSet:
     """The tools of a request: their names and parameter names on the wire, and their encoded form."""
 
-    __slots__ = ("_known", "_names", "_parameters", "encoded")
+    __slots__ = ("_known", "_names", "_parameters", "_unchanged", "encoded", "to_wire")
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._names = ToolNames(tools, NAME, NAME_LENGTH)
+        # The name of a tool on the wire.
+        self.to_wire = self._names.to_wire
         self._known = {tool.name for tool in tools}
         self._parameters: dict[str, _Renaming] = {}
         self.encoded = encode_json([self._declare(tool) for tool in tools])
-
-    def to_wire(self, name: str) -> str:
-        """Return the name of a tool on the wire."""
-        return self._names.to_wire(name)
+        # Nearly all tools: neither their name nor that of a parameter is another one on the wire.
+        self._unchanged = {name for name in self._known - self._parameters.keys() if self.to_wire(name) == name}
 
     def rename_arguments(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments of a call with the parameter names on the wire."""
@@ -42,6 +42,8 @@ class ToolSet:
 
     def decode_call(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the name and the arguments of a call with the tool's own names."""
+        if name in self._unchanged:
+            return name, arguments
         own = self._names.from_wire(name)
         if own not in self._known and (short := _NAMESPACE.sub("", name, count=1)) != name:
             known = self._names.from_wire(short)

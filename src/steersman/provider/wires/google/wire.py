@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import quote
 
 from steersman.provider.http.sse import MAX_EVENT_BYTES, Event
@@ -91,7 +92,7 @@ class GoogleWire:
             headers["x-goog-api-key"] = key
         headers |= model.headers
         body, limit = encode_request(model, request, options)
-        return HttpRequest(build_url(model), headers, body, limit)
+        return HttpRequest(_build_url(model.base_url or BASE_URL, model.id), headers, body, limit)
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """Return a new decoder for one answer."""
@@ -110,10 +111,15 @@ class GoogleWire:
 
 def build_url(model: Model) -> str:
     """Return the URL for a model; the base URL may leave out the API version, as in Google's own client."""
-    base = (model.base_url or BASE_URL).rstrip("/")
+    return _build_url(model.base_url or BASE_URL, model.id)
+
+
+@lru_cache(maxsize=64)
+def _build_url(base: str, id: str) -> str:
+    base = base.rstrip("/")
     if not _VERSIONED.search(base):
         base = f"{base}/v1beta"
-    id = model.id if "/" in model.id else f"models/{model.id}"
+    id = id if "/" in id else f"models/{id}"
     return f"{base}/{quote(id, safe='/@:.-_~')}:streamGenerateContent?alt=sse"
 
 
