@@ -16,6 +16,7 @@ from steersman.session.stores.store import SharedStore
 from steersman.types.guards import is_instance
 
 CONNECT_SECONDS = 10.0
+_RETRY_SECONDS = 0.2
 RPC_TIMEOUT = timedelta(seconds=10)
 # RESOURCE_EXHAUSTED is what a busy server says, also of a single run; UNKNOWN what a call ends with whose connection
 # broke under it.
@@ -57,13 +58,24 @@ def check_namespace(found: DescribeNamespaceResponse) -> None:
 async def _connect(address: str, namespace: str) -> TemporalClient:
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            return await TemporalClient.connect(address, namespace=namespace)
+            return await _connect_once_healthy(address, namespace)
     except TimeoutError as error:
         raise DurableError(f"Temporal at {address!r} gave no answer within {CONNECT_SECONDS:.0f} s.") from error
     except (RuntimeError, ValueError) as error:
         raise DurableError(
             f"Temporal cannot be reached at {address!r}: {_first_line(error)}. Is it host:port, and is it running?"
         ) from error
+
+
+async def _connect_once_healthy(address: str, namespace: str) -> TemporalClient:
+    """Connect; a server that has just been started says for a moment that it is not healthy yet."""
+    while True:
+        try:
+            return await TemporalClient.connect(address, namespace=namespace)
+        except RuntimeError as error:
+            if "not healthy yet" not in str(error):
+                raise
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def describe_rpc_error(error: RPCError, namespace: str) -> DurableError:
