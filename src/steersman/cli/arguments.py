@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -60,27 +62,27 @@ _BEFORE_SUBCOMMAND = {
 }
 _SUBCOMMAND_OPTIONS = ("session_dir", "verbose", "model", "thinking", "system_prompt", "max_turns", "max_budget_usd",
                "max_duration", "output_format", "allowed_tools", "permission_mode", "tools", "mcp_config")  # fmt: skip
-_EXAMPLES = """\
-examples:
-  steersman "What does this project do?"           one answer, streamed
-  steersman                                         a chat; type while it works to steer it
-  git diff | steersman "Review this."               piped input is added after the prompt
-  steersman -p "..." --output-format stream-json    the events, one JSON object per line
-  steersman -c "How many tests are there?"          continue the last session of this folder
-
-commands:
-  steersman sessions list|show|export|rerun|branch|rm
-  steersman models                                  {models}
-  steersman doctor                                  {doctor}
-  steersman init [--force]                          {init}
-  steersman eval FILE [--baseline REPORT]           {eval}
-  steersman serve [--port N] [--store URL]          {serve}
-  steersman worker --store URL --temporal HOST:PORT {worker}
-  steersman acp                                     {acp}
-  steersman mcp                                     {mcp}
-
-exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused, or ended on a denied call, 130 interrupted
-""".format(**SUBCOMMANDS)
+_EXAMPLES = (
+    ('steersman "What does this project do?"', "one answer, streamed"),
+    ("steersman", "a chat; type while it works to steer it"),
+    ('git diff | steersman "Review this."', "piped input is added after the prompt"),
+    ('steersman -p "..." --output-format stream-json', "the events, one JSON object per line"),
+    ('steersman -c "How many tests are there?"', "continue the last session of this folder"),
+)
+_COMMAND_LINES = {
+    "sessions list|show|export|rerun|branch|rm": "sessions",
+    "models": "models",
+    "doctor": "doctor",
+    "init [--force]": "init",
+    "eval FILE [--baseline REPORT]": "eval",
+    "serve [--port N] [--store URL]": "serve",
+    "worker --store URL --temporal HOST:PORT": "worker",
+    "acp": "acp",
+    "mcp": "mcp",
+}
+_EXIT_CODES = (
+    "exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused, or ended on a denied call, 130 interrupted"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +160,9 @@ def _build_parser() -> argparse.ArgumentParser:
         prog="steersman",
         usage="steersman [options] [prompt]\n       steersman COMMAND ...",
         description="Runs an agent in this folder. Without a prompt, on a terminal, it starts a chat.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.examples = True
     parser.add_argument("prompt", nargs="*", help="what to do; '-' reads standard input to its end")
     parser.add_argument("--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show the version")
     run = parser.add_argument_group("run")
@@ -326,7 +327,7 @@ def _find_subcommand(argv: Sequence[str]) -> int | None:
 def _parse_subcommand(word: str, argv: Sequence[str]) -> Options:
     parser = _Parser(
         prog=f"steersman {word}",
-        description=f"{SUBCOMMANDS[word]}.".capitalize(),
+        description=f"{SUBCOMMANDS[word][:1].upper()}{SUBCOMMANDS[word][1:]}.",
         conflict_handler="resolve",  # a subcommand may redefine a common flag
         allow_abbrev=False,
     )
@@ -339,7 +340,27 @@ def _parse_subcommand(word: str, argv: Sequence[str]) -> Options:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that sanitizes what it quotes in error messages."""
+    """A parser that sanitizes what it quotes in error messages, and fits what it prints into the terminal."""
+
+    examples = False
+    """Whether the help ends with examples and the commands."""
+
+    def format_usage(self) -> str:
+        from steersman.cli.help_text import fit_usage
+
+        return fit_usage(super().format_usage(), shutil.get_terminal_size().columns)
+
+    def format_help(self) -> str:
+        from steersman.cli.help_text import fit_help, render_examples
+
+        width = shutil.get_terminal_size().columns
+        text = fit_help(super().format_help(), width)
+        if not self.examples:
+            return text
+        commands = ((f"steersman {line}", SUBCOMMANDS[word]) for line, word in _COMMAND_LINES.items())
+        lines = ["", "examples:", *render_examples(_EXAMPLES, width)]
+        lines += ["", "commands:", *render_examples(commands, width), ""]
+        return "\n".join([text.rstrip("\n"), *lines, *textwrap.wrap(_EXIT_CODES, width), ""])
 
     def error(self, message: str) -> NoReturn:
         from steersman.cli.exits import UserError, describe_error, suggest_nearest

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 from tests.cli.command import Place, command_line, ends_of, environment, new_marker, processes_with, wait_until_gone
+from tests.cli.fork_server import COMMAND
 from tests.cli.pty_terminal import Terminal
 
 from steersman.provider.scripted.script import answer, call, stall, text
@@ -141,6 +142,21 @@ def test_the_user_is_not_asked_with_print(place: Place, server: OpenAIChatServer
     assert list(place.project.iterdir()) == []
 
 
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_a_rule_that_denies_is_named(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
+    config = place.home / "config" / "steersman" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[approval]\ndeny = ["bash(touch:*)"]\n')
+    server.say(TOUCH, "I may not.")
+    line, env = command_line(["-p", "Make it"], server), environment(place, server)
+    with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
+        assert terminal.ended() == 4
+        assert "Denied by the rule 'bash(touch:*)'." in " ".join(terminal.everything.split())
+        # No rule that allows it would help.
+        assert "--allowed-tools" not in terminal.everything
+    assert list(place.project.iterdir()) == []
+
+
 def test_ctrl_c_leaves_while_a_question_waits(place: Place, server: OpenAIChatServer) -> None:
     """failures.md F10."""
     server.say(TOUCH)
@@ -190,6 +206,20 @@ def test_a_slip_in_a_command_is_no_prompt(place: Place, server: OpenAIChatServer
         assert "       steersman COMMAND ...\nsteersman: error:" in terminal.everything
         error = "steersman: error: 'docter' is not a command."
         assert (error if columns >= 80 else error.replace(" command", "\ncommand")) in terminal.everything
+    for words, code, said in (
+        ("sessions lst", 2, "Did you mean 'list'?"),
+        ("serve --prot 1", 2, "Did you mean '--port'?"),
+        ("serve -h", 0, "Put the agent of this folder behind HTTP, with a web page."),
+        ("--help", 0, "130 interrupted"),
+    ):
+        line = [*COMMAND, *words.split()]
+        with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
+            assert terminal.ended() == code
+            assert said in " ".join(terminal.everything.split())
+            # The window breaks no word in two.
+            assert terminal.everything.split() == terminal.raw.decode().split()
+            if words == "--help":
+                assert ("  steersman\n        a chat; type" in terminal.everything) is (columns < 100)
     line = command_line(["--model", "antropic:x", "Hi."], server)
     with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
         assert terminal.ended() == 2

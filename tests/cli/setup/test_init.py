@@ -85,8 +85,17 @@ def test_it_writes_what_it_finds_and_keeps_what_is_there(place: Place) -> None:
 
 @pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (40, 15)])
 def test_on_a_terminal_it_shows_the_difference_and_asks(place: Place, columns: int, rows: int) -> None:
-    (place.project / "AGENTS.md").write_text("Mine. \x1b[2J\n")
     arguments = [*COMMAND, "init"]
+    with Terminal(arguments, columns=columns, rows=rows, env=environment(place), cwd=place.project) as terminal:
+        assert terminal.ended() == 0
+        assert "Wrote AGENTS.md.\nWrote .steersman/config.toml.\n" in terminal.everything
+    (place.project / "AGENTS.md").write_text("Mine. \x1b[2J\n")
+    with Terminal(arguments, columns=columns, rows=rows, env=environment(place), cwd=place.project) as terminal:
+        terminal.wait_for("\n?")
+        terminal.type("n\n")
+        assert terminal.ended() == 1
+        assert "Kept as it was: AGENTS.md." in terminal.everything
+    assert (place.project / "AGENTS.md").read_text() == "Mine. \x1b[2J\n"
     with Terminal(arguments, columns=columns, rows=rows, env=environment(place), cwd=place.project) as terminal:
         terminal.wait_for("\n?")
         assert "│ -Mine. " in terminal.everything
