@@ -167,7 +167,9 @@ def test_help_and_version_load_nothing_heavy(place: Place) -> None:
         assert (len(done.stdout.splitlines()) > 1, done.stderr) == (True, b"")
     done = run_command(["--help"], place=place)
     assert done.code == 0
-    codes = "exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused, or ended on a denied call, 130 interrupted"
+    codes = (
+        "exit codes: 0 done, 1 error, 2 usage, 3 limit reached, 4 refused, or ended on a denied call, 130 interrupted"
+    )
     assert codes in " ".join(done.text.split())
 
 
