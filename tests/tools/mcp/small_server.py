@@ -33,6 +33,7 @@ NAMES = [
     "nag",
     "blocks",
     "many",
+    "lists",
     "hurry",
     "raw",
     "refuse",
@@ -100,6 +101,8 @@ def call(name: str, arguments: dict[str, Any], token: Any) -> dict[str, Any] | N
             return said("done")
         case "many":
             return {"content": [{"type": "text", "text": str(number)} for number in range(arguments["blocks"])]}
+        case "lists":
+            return {"content": [], "structuredContent": {"lists": [[]] * arguments["count"]}}
         case "hurry":
             for number in range(arguments["steps"]):
                 send({"method": "notifications/progress", "params": {"progressToken": token, "progress": number + 1}})

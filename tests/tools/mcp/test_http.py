@@ -221,6 +221,18 @@ def endless_event(server: _Raw, message: dict[str, Any]) -> None:
     server.send(200, b"data: " + b"x" * 200_000, content_type="text/event-stream")
 
 
+def many_lists(server: _Raw, message: dict[str, Any]) -> None:
+    result: dict[str, Any] = {"content": [], "structuredContent": {"lists": [[]] * 200_000}}
+    server.result(message, result)
+
+
+def many_lists_in_an_event(server: _Raw, message: dict[str, Any]) -> None:
+    result: dict[str, Any] = {"content": [], "structuredContent": {"lists": [[]] * 200_000}}
+    answer = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result})
+    body = f'id: "\ndata: {answer}\n\n'.encode()
+    server.send(200, body, content_type="text/event-stream")
+
+
 def not_mcp(server: _Raw, message: dict[str, Any]) -> None:
     server.result(message, {"content": "no list"})
 
@@ -261,6 +273,16 @@ async def test_an_answer_that_is_none_fails_the_call_and_says_why(answer: Answer
             assert words in text(output)
             # It costs the call alone: the next one gets as far.
             assert words in text(await call(servers, "mcp:raw:go"))
+
+
+@pytest.mark.parametrize("answer", [many_lists, many_lists_in_an_event])
+async def test_an_answer_of_very_many_lists_is_not_parsed(answer: Answer) -> None:
+    """failures.md F15: the SDK would parse it in the event loop."""
+    with raw(answer) as url:
+        async with entered(raw=HttpServer(url=url)) as servers:
+            output = await call(servers, "mcp:raw:go")
+    assert output.is_error
+    assert "the answer has more than 150,000 lists and objects, or 1,000,000 strings" in text(output)
 
 
 async def test_no_answer_at_all_fails_the_call_in_time() -> None:

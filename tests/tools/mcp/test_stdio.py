@@ -225,6 +225,16 @@ async def test_of_a_flood_of_blocks_the_first_are_looked_at_and_the_rest_is_said
     assert told == [*map(str, range(1_000)), "[99,000 more blocks were sent; they are left out]"]
 
 
+async def test_an_answer_of_millions_of_lists_is_not_parsed_and_fails_its_call_alone() -> None:
+    """failures.md F15: in 8 MiB there is room for so many that making them holds up everything for many seconds."""
+    async with entered(small=small()) as servers:
+        output = await call(servers, "mcp:small:lists", count=1_000_000)
+        assert output.is_error
+        assert "its answer is not valid MCP (more than 150,000 lists and objects, or 1,000,000 strings)" in text(output)
+        output = await call(servers, "mcp:small:lists", count=100_000)
+    assert (len(text(output)), output.is_error) == (len('{"lists":[]}') + 3 * 100_000 - 1, False)
+
+
 async def test_a_server_that_prints_nothing_but_other_things_is_given_up() -> None:
     """failures.md F15."""
     async with entered(small=small()) as servers:

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.process import ServerProcess
 from steersman.tools.mcp.spec import HttpServer
+from steersman.tools.mcp.value_count import TOO_MANY, ValueCount, has_too_many_values
 from steersman.tools.text import strip_invisible
 
 if TYPE_CHECKING:
@@ -203,6 +204,8 @@ async def _read_messages(process: ServerProcess, incoming: Incoming) -> None:
             if not line.strip():
                 continue
             try:
+                if has_too_many_values(line):
+                    raise ValueError(TOO_MANY)
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError as error:
                 unreadable = _make_error_for(line, error)
@@ -231,9 +234,15 @@ def _make_error_for(line: bytes, error: ValueError) -> JSONRPCError | None:
         return None
     id = match["id"].decode("ascii", "replace")
     found = id.strip('"') if id.startswith('"') else int(id)
-    details = error.errors(include_url=False, include_input=False) if isinstance(error, ValidationError) else []
-    why = f" ({details[0]['msg']})" if details and details[0]["type"] == "json_invalid" else ""
+    why = _explain_unreadable(error)
     return JSONRPCError(jsonrpc="2.0", id=found, error=ErrorData(code=PARSE_ERROR, message=f"{UNREADABLE}{why}"))
+
+
+def _explain_unreadable(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return f" ({error})"
+    details = error.errors(include_url=False, include_input=False)
+    return f" ({details[0]['msg']})" if details and details[0]["type"] == "json_invalid" else ""
 
 
 async def _write_messages(process: ServerProcess, outgoing: Outgoing) -> None:
@@ -253,9 +262,9 @@ def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int
         if response.headers.get("content-encoding", "identity").lower() not in ("", "identity"):
             # A few compressed bytes could expand beyond any limit, and the request did not accept an encoding.
             raise McpError("it sent an answer with a content-encoding, though the request asked for none")
-        if not response.headers.get("content-type", "").lower().startswith(_EVENTS):
-            # The size of an event is limited where the stream is read.
-            response.stream = _LimitedStream(response.stream, max_bytes)
+        # The size of an event is limited where the stream is read.
+        is_stream = response.headers.get("content-type", "").lower().startswith(_EVENTS)
+        response.stream = _LimitedStream(response.stream, None if is_stream else max_bytes)
         request = response.request
         if response.status_code >= 400 and request.method == "POST":
             on_refusal(response.status_code, "mcp-session-id" in request.headers)
@@ -270,19 +279,22 @@ def make_http_client(spec: HttpServer, max_bytes: int, on_refusal: Callable[[int
 
 
 class _LimitedStream(httpx2.AsyncByteStream):
-    """The bytes of an answer, limited in number."""
+    """The bytes of an answer, limited in number; without a limit, a stream of events. Its values are limited too."""
 
-    def __init__(self, stream: object, limit: int) -> None:
+    def __init__(self, stream: object, limit: int | None) -> None:
         self._stream = stream
         self._limit = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         assert isinstance(self._stream, httpx2.AsyncByteStream)
-        size = 0
+        size, counted = 0, ValueCount(events=self._limit is None)
         async for chunk in self._stream:
             size += len(chunk)
-            if size > self._limit:
+            counted.add(chunk)
+            if self._limit is not None and size > self._limit:
                 raise TooLarge(f"the answer has more than {self._limit:,} bytes")
+            if counted.is_over:
+                raise (httpx2.SSEError if self._limit is None else TooLarge)(f"the answer has {TOO_MANY}")
             yield chunk
 
     async def aclose(self) -> None:
