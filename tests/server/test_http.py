@@ -237,6 +237,22 @@ async def test_a_wrong_body_is_refused_with_words(body: Any, status: int, words:
     assert shown["status"] == "idle"
 
 
+async def test_a_session_is_idle_once_it_has_told_the_end_of_its_run() -> None:
+    """S2: a client that has read `agent_end` must not be told that the run goes on, though hooks still follow it."""
+    shown = asyncio.Event()
+
+    async def wait_until_shown(*_: object) -> None:
+        await shown.wait()
+
+    async with run_server(make_agent("Yes.", after_loop=wait_until_shown)) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Hi"})
+        await client.collect(id, "agent_end")
+        _, session = await client.send("GET", f"/sessions/{id}")
+        shown.set()
+    assert session["status"] == "idle"
+
+
 async def test_configure_changes_only_what_is_offered() -> None:
     """Section 6: model of those offered, thinking level, mode and limits; never base_url, keys, tools or paths."""
     async with run_server(make_agent("Yes."), models=["scripted:other"]) as client:

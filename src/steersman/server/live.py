@@ -66,10 +66,12 @@ class LiveSession(Receipts):
 
     @property
     def status(self) -> Status:
-        """What the session is doing; `waiting` is for an answer to a question."""
+        """What the session is doing; `waiting` is for an answer to a question, and a run is over with `agent_end`."""
         if self.agent.open_approvals if self.agent.is_running else self._outline.questions:
             return "waiting"
-        return "running" if self.agent.is_running else "idle"
+        run = self.agent.current_run
+        is_over = not self.agent.is_running or (run is not None and run.ending.is_closing)
+        return "idle" if is_over else "running"
 
     def describe_questions(self) -> list[Any]:
         """The questions that wait for an answer, as events: of the run, or of one that a restart has interrupted."""
