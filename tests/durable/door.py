@@ -40,7 +40,9 @@ class Door:
             return
         there, out = await asyncio.open_connection(*self._server)
         self._writers.add(out)
-        await asyncio.gather(self._pass(reader, out), self._pass(there, writer))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pass(reader, out))
+            group.create_task(self._pass(there, writer))
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

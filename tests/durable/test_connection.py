@@ -27,7 +27,7 @@ async def test_a_server_that_is_not_healthy_yet_is_asked_again(temporal: str) ->
 async def test_a_server_that_refuses_for_another_reason_is_told(temporal: str) -> None:
     async with door_to(temporal) as door:
         door.refusals = ["Closed on Sundays"] * 20
-        with pytest.raises(DurableError, match="Temporal cannot be reached at .*Closed on Sundays"):
+        with pytest.raises(DurableError, match=r"Temporal cannot be reached at .*Closed on Sundays"):
             await connect(door.address, "default")
 
 
