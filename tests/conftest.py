@@ -88,6 +88,27 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+@pytest.fixture
+def measured(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Call it with a line of what a test has measured: it is shown after all tests, whether the test passes or not."""
+
+    def tell(line: str) -> None:
+        print(line)
+        record_property("measured", line)
+
+    return tell
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the tests have measured, also those that ran in other processes."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            lines = [value for name, value in getattr(report, "user_properties", ()) if name == "measured"]
+            if lines and report.when == "call":
+                terminalreporter.write_sep("-", f"measured by {report.nodeid}")
+                terminalreporter.write_line("\n".join(lines))
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
     """An `async def` test is run to its end on a loop of its own; one inside `@given`, and every row, as well."""

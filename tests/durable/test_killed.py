@@ -6,13 +6,13 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client as TemporalClient
 from tests.durable.kit import Program, find_faults, new_queue, running
 from tests.durable.stage import Ledger, make_worker_agent
+from tests.durable.takeovers import Takeover
 from tests.session.database import Database
 from tests.session.kit import records
 
@@ -20,19 +20,6 @@ from steersman.durable import Client, Worker
 from steersman.durable.connection import connect
 
 pytestmark = pytest.mark.real_time
-
-
-@dataclass(frozen=True, slots=True)
-class Takeover:
-    """Seconds from the death of a worker until Temporal gave the run to another one, and until its first record."""
-
-    until_given: float
-    until_record: float
-
-    @property
-    def seconds(self) -> float:
-        """All of it."""
-        return self.until_given + self.until_record
 
 
 async def kill_at(

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from temporalio.client import WorkflowHandle
@@ -18,7 +19,9 @@ from steersman.context.repair import UNKNOWN
 pytestmark = [pytest.mark.real_time, pytest.mark.soak, LATE_CANCEL]
 
 
-async def test_a_thousand_turns_have_few_events_and_the_same_bytes_each(open_stage: OpenStage) -> None:
+async def test_a_thousand_turns_have_few_events_and_the_same_bytes_each(
+    open_stage: OpenStage, measured: Callable[[str], None]
+) -> None:
     """durable.md section 3: at most 20 events a turn and constant bytes a turn, with continue-as-new."""
     turns = 1_000
     async with open_stage() as stage, stage.work(make_agent(stage.socket, turns, limits=None)):
@@ -29,9 +32,9 @@ async def test_a_thousand_turns_have_few_events_and_the_same_bytes_each(open_sta
 
     assert (result.end_reason, result.turns) == ("done", turns + 1)
     assert stage.read(handle.id) == expect(turns)
-    print(f"executions, events and bytes of each: {sizes}")
+    measured(f"executions, events and bytes of each: {sizes}")
     events, size = sum(events for events, _ in sizes), sum(size for _, size in sizes)
-    print(f"{events / turns:.2f} events and {size / turns:.0f} bytes a turn")
+    measured(f"{events / turns:.2f} events and {size / turns:.0f} bytes a turn")
     assert len(sizes) > 1
     assert events <= 20 * turns
     full = [size / events for events, size in sizes[:-1]]
