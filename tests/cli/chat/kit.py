@@ -12,6 +12,9 @@ from tests.cli.pty_terminal import Terminal
 from steersman.testing.servers import StrictServer
 
 READY = "· /help"
+SIZES = [(120, 40), (80, 24), (40, 15)]
+"""The columns and rows of the windows in which everything has to be readable."""
+
 WAITING = "sh wait.sh"
 """A command that makes a file `begun`, writes `started` and goes on once there is a file `go`; it needs no approval."""
 

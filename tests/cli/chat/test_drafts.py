@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cli.chat.kit import READY, WAITING, chatting, heard
+from tests.cli.chat.kit import READY, SIZES, WAITING, chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
@@ -39,14 +39,15 @@ def rests(at: Terminal) -> bool:
 
 
 @pytest.mark.real_time
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (40, 15)])
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_commands_files_and_long_pastes_reach_the_model(
     place: Place, server: OpenAIChatServer, columns: int, rows: int
 ) -> None:
     (place.project / "src" / "deep").mkdir(parents=True)
     (place.project / "src" / "deep" / "module.py").write_text("answer = 42\n")
+    (place.project / "pic.png").write_bytes(PNG)
     long = "".join(f"row {number} @wait.sh\n" for number in range(60))
-    server.say("Seen.", "Pasted.")
+    server.say("Seen.", "Pasted.", "Cleared.")
     with chatting(place, server, columns=columns, rows=rows, ready="\n\u276f") as terminal:
         terminal.enter("!seq 8; exit 3")
         terminal.wait_for(lambda at: "\n  8\n" in at.shown and rests(at))
@@ -56,9 +57,16 @@ def test_commands_files_and_long_pastes_reach_the_model(
         terminal.wait_for("src/deep/module.py")
         terminal.press("tab")
         terminal.wait_for("@src/deep/module.py")
+        terminal.type(" @pic")
+        terminal.wait_for("\n pic.png")
+        terminal.press("tab")
+        terminal.wait_for("@pic.png")
         terminal.press("enter", "enter")  # the first takes the completion
         terminal.wait_for(lambda at: "Seen." in at.everything and rests(at))
-        assert "Attached src/deep/module.py" in " ".join(terminal.everything.split())
+        told = " ".join(terminal.everything.split())
+        # What is attached stands below the prompt that named it.
+        asked = "\u276f What is @src/deep/module.py @pic.png"
+        assert f"{asked} Attached src/deep/module.py (1 line). Attached the image pic.png. Seen." in told
         assert "answer = 42" not in terminal.everything
         assert "I ran" not in terminal.everything  # these are words for the model
         terminal.type("Look: ")
@@ -67,16 +75,27 @@ def test_commands_files_and_long_pastes_reach_the_model(
         assert "row 30" not in terminal.everything
         terminal.press("enter")
         terminal.wait_for(lambda at: "Pasted." in at.everything and rests(at))
+        assert "\n\u276f Look: [pasted #1: 60 lines]\n\nPasted." in terminal.everything
         terminal.enter("/context")
         terminal.wait_for("tool results")
         # What a bar stands for is beside it, at any width.
-        terminal.wait_for(lambda at: re.search(r"^free +█+ +12\d,\d{3}$", at.shown, re.MULTILINE))
+        terminal.wait_for(lambda at: re.search(r"^free +█+░? +12\d,\d{3}$", at.shown, re.MULTILINE))
+        # What a command said belongs to the conversation that is cleared.
+        terminal.enter("!echo before")
+        terminal.wait_for(lambda at: "\n  before\n" in at.shown and rests(at))
+        terminal.enter("/clear")
+        terminal.wait_for("no longer sees the")
+        terminal.enter("Anew.")
+        terminal.wait_for(lambda at: "Cleared." in at.everything and rests(at))
     first, second = heard(server, 0)
     assert first[1] == "I ran `seq 8; exit 3` myself; exit code 3. Its output:\n1\n2\n3\n4\n5\n6\n7\n8\n\n[exit code 3]"
     assert second == (
         "user",
-        "What is @src/deep/module.py\nThe file 'src/deep/module.py', attached by the user:\nanswer = 42\n",
+        "What is @src/deep/module.py @pic.pngThe file 'src/deep/module.py', attached by the user:\nanswer = 42\n",
     )
+    picture = server.requests[0]["messages"][-1]["content"][-1]["image_url"]["url"]
+    assert b64decode(picture.removeprefix("data:image/png;base64,")) == PNG
+    assert heard(server, 2) == [("user", "Anew.")]
     assert heard(server, 1)[-1] == ("user", f"Look: {long}")
 
 
@@ -106,6 +125,7 @@ def test_text_that_was_not_typed_runs_nothing(place: Place, server: OpenAIChatSe
         terminal.wait_for("steering")
         terminal.press("esc")
         terminal.wait_for(lambda at: "Interrupted" in at.everything and READY in at.shown)
+        assert terminal.cursor_line == "\u276f [pasted #2: 30 lines]"
         terminal.press("enter")
         terminal.wait_for("Five.")
     said = [text.strip() for role, text in heard(server, 4) if role == "user"]
@@ -204,6 +224,7 @@ def test_what_was_pasted_is_what_is_sent(texts: list[str]) -> None:
     shown = " and ".join(pastes.shorten(text) for text in texts)
     assert len(shown) < 4_100 * max(1, len(texts))
     assert pastes.expand(shown) == " and ".join(texts)
+    assert pastes.expand(pastes.collapse(pastes.expand(shown))) == " and ".join(texts)
 
 
 def test_files_are_found_by_any_letters_of_their_paths(tmp_path: Path) -> None:

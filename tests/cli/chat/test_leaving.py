@@ -7,8 +7,9 @@ import signal
 import sys
 
 import pytest
-from tests.cli.chat.kit import READY, WAITING, chatting, heard
+from tests.cli.chat.kit import READY, SIZES, WAITING, chatting, heard
 from tests.cli.command import Place, command_line, ends_of, environment, wait_until, wait_until_gone
+from tests.cli.fork_server import COMMAND
 from tests.cli.pty_terminal import Terminal
 
 from steersman.testing import answer, call, error
@@ -25,22 +26,49 @@ def assert_sane(terminal: Terminal) -> None:
     assert not terminal.screen.cursor.attrs.bold
 
 
-def test_a_chat_is_left_and_gone_on_with(place: Place, server: OpenAIChatServer) -> None:
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_a_chat_is_left_and_gone_on_with(place: Place, server: OpenAIChatServer, columns: int, rows: int) -> None:
+    """The ids of the session and of its entries are the same wherever they are told."""
     server.say("Remembered.", "Seven.")
-    with chatting(place, server) as terminal:
-        terminal.enter("Remember the 7.")
+    with chatting(place, server, columns=columns, rows=rows) as terminal:
+        terminal.enter("Remember @wait.sh")
         terminal.wait_for("Remembered.")
         terminal.wait_for(READY)
+        terminal.enter("/tree")
+        terminal.wait_for("● ")
+        (point,) = re.findall(r"● (\S+)  Remember @wait.sh", terminal.shown)
         terminal.enter("/quit")
         assert terminal.ended() == 0
-        assert "To continue: steersman -c, or steersman -r " in terminal.shown
+        told = " ".join(terminal.everything.split())
+        (short,) = re.findall(r"To continue: steersman -c, or steersman -r (\w+)", told)
         assert_sane(terminal)
-    with chatting(place, server, "-c") as terminal:
-        assert "Continuing a session of 2 messages" in terminal.shown
-        assert terminal.shown.index("\u276f Remember the 7.") < terminal.shown.index("Remembered.")
+    env = environment(place, server)
+    with Terminal([*COMMAND, "-c"], columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
+        terminal.wait_for(READY)
+        using = "Using openai-chat:gpt-x (used in this session)."
+        assert (using if columns >= 80 else using.replace(" session", "\nsession")) in terminal.everything
+        assert "Continuing a session of 2 messages" in terminal.everything
+        # What was typed is shown again, and not the file.
+        assert "\n\n\u276f Remember @wait.sh\n\nRemembered.\n\n\u276f" in terminal.everything
+        terminal.enter("/tree")
+        terminal.wait_for(f"● {point}  Remember @wait.sh")
+        assert "Remembered.\n\n\u276f /tree\n" in terminal.everything
         terminal.enter("Which number?")
         terminal.wait_for("Seven.")
-    assert heard(server, 1) == [("user", "Remember the 7."), ("assistant", "Remembered."), ("user", "Which number?")]
+        terminal.wait_for(READY)
+        terminal.press("ctrl+d")
+        assert terminal.ended() == 0
+        assert f"steersman -r {short}" in " ".join(terminal.everything.split())
+    for words, says in (["list"], f"{short} "), (["show", short], f"#1 {point} assistant (gpt-x)\n  Remembered.\n"):
+        line = [*COMMAND, "sessions", *words]
+        with Terminal(line, columns=columns, rows=rows, env=env, cwd=place.project) as terminal:
+            assert terminal.ended() == 0
+            assert says in terminal.everything
+    assert [text.partition("\n")[0] for _, text in heard(server, 1)] == [
+        "Remember @wait.sh",
+        "Remembered.",
+        "Which number?",
+    ]
 
 
 def test_ctrl_c_clears_the_line_then_interrupts_then_leaves(place: Place, server: OpenAIChatServer) -> None:

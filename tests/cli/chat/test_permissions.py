@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.cli.chat.kit import chatting, heard
+from tests.cli.chat.kit import SIZES, chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
@@ -14,8 +14,6 @@ from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 
 pytestmark = pytest.mark.real_time
-
-SIZES = [(120, 40), (80, 24), (40, 15)]
 
 
 def said(terminal: Terminal, words: str) -> None:
@@ -132,15 +130,18 @@ def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, ser
             terminal.wait_for(f"Done {number}.")
             ready(terminal, "accept-edits")
         assert "May the agent" not in terminal.everything
-        terminal.resize(80, 24)
-        # Shift+Tab never leads to bypass, where a slip would run everything.
-        for mode in ("plan", "ask", "accept-edits"):
-            terminal.send(b"\x1b[Z")
-            ready(terminal, mode)
-        terminal.enter("/mode bypas")
-        terminal.wait_for(lambda at: "Did you mean 'bypass'?" in unwrapped(at))
-        terminal.enter("/mode bypass")
-        ready(terminal, "bypass")
+        for columns, rows in SIZES:
+            terminal.resize(columns, rows)
+            # Shift+Tab never leads to bypass, where a slip would run everything.
+            for mode in ("plan", "ask", "accept-edits"):
+                terminal.send(b"\x1b[Z")
+                ready(terminal, mode)
+            terminal.enter("/mode bypas")
+            terminal.wait_for(lambda at: "Did you mean 'bypass'?" in unwrapped(at).rpartition("/mode bypas")[2])
+            terminal.enter("/mode bypass")
+            ready(terminal, "bypass")
+            terminal.enter("/mode accept-edits")
+            ready(terminal, "accept-edits")
     results = [text.split() for role, text in heard(server, 7) if role == "tool"]
     assert results[:3] == [["5", "10"], ["5", "10", "15"], ["5", "10", "15", "20"]]
     assert (place.project / "b.txt").exists()

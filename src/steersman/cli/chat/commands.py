@@ -285,6 +285,7 @@ def _clear(chat: Chat, _: str) -> None:
     if agent.session is not None:
         # Saved too, so that a later `-c` does not send the cleared part again.
         agent.session.move_to(agent.context.log)
+    chat.conversation.drop_notes()
     chat.conversation.recount()
     chat.say("notice", "The model no longer sees the conversation so far. /tree leads back to it.")
 

@@ -112,7 +112,8 @@ class _Unchanged:
 def _make_writer(agent: Agent, focus: str) -> Agent:
     """An agent with the same model that only writes summaries."""
     about = f" The user asks to keep above all: {focus}" if focus else ""
-    return agent.variant(tools=[], system_prompt=f"{SUMMARY_PROMPT}{about}", output_type=None)
+    # No filters: what it reads is the conversation, which they have judged, and no prompt of the user.
+    return agent.variant(tools=[], system_prompt=f"{SUMMARY_PROMPT}{about}", input_filters=[], output_type=None)
 
 
 def _make_config(agent: Agent, tokens: int) -> ContextConfig:

@@ -71,10 +71,12 @@ class Conversation:
         self._notes: list[UserMessage] = []
         self._note_heads: set[str] = set()
         self._refused_notes: list[UserMessage] = []
+        self._attached: Sequence[Attachment] = ()
         # Of what was queued, until it is known what has become of it.
         self._receipts: list[Receipt] = []
         self.filled: int | None = None
         self.counted: int | None = None
+        self.shorten: Callable[[str], str] = truncate_lines
 
     @property
     def running(self) -> bool:
@@ -102,7 +104,7 @@ class Conversation:
         """Queued texts that the model has not received yet, each with its kind."""
         queued = self.agent.queued
         named = (("steering", queued.steering), ("then", queued.follow_up))
-        return [(name, get_typed_text(message)) for name, messages in named for message in messages]
+        return [(name, self.shorten(get_typed_text(message))) for name, messages in named for message in messages]
 
     # Input
 
@@ -124,6 +126,10 @@ class Conversation:
             self._queue(self.agent.steer, message)
         else:
             self._notes.append(message)
+
+    def drop_notes(self) -> None:
+        """Drops the messages that wait for the next prompt: they belong to what the model no longer sees."""
+        self._notes = []
 
     def interrupt(self) -> None:
         """Aborts the current run, if any."""
@@ -166,12 +172,12 @@ class Conversation:
     # Inside
 
     def _send(self, add: Callable[[Any], Receipt], text: str, attached: Sequence[Attachment]) -> None:
-        for item in attached:
-            self._view.say("notice", item.about)
         message = build_message(text, attached)
         if self.running:
+            self._show_attached(attached)
             self._queue(add, message)
             return
+        self._attached = attached
         notes, self._notes = self._notes, []
         self.begin(lambda: self.agent.prompt([*notes, message] if notes else message), [*notes, message])
 
@@ -235,7 +241,13 @@ class Conversation:
         elif type(event) is MessageStart and self._turn == 0:
             message = event.message
             if isinstance(message, UserMessage) and not message.synthetic and message.text.strip():
-                self._view.say("user", truncate_lines(get_typed_text(message)))
+                self._view.say("user", self.shorten(get_typed_text(message)))
+                attached, self._attached = self._attached, ()
+                self._show_attached(attached)
+
+    def _show_attached(self, attached: Iterable[Attachment]) -> None:
+        for item in attached:
+            self._view.say("notice", item.about)
 
     def _return_undelivered(self, result: RunResult | None) -> None:
         """Queued texts start the next run after a good end; otherwise they return to the input."""

@@ -56,6 +56,15 @@ class Pastes:
         marks = "|".join(re.escape(mark) for mark in self._texts)
         return re.sub(marks, lambda match: self._texts[match[0]], text)
 
+    def collapse(self, text: str) -> str:
+        """Returns a text with what was pasted replaced by its placeholders again."""
+        marks = {pasted: mark for mark, pasted in self._texts.items()}
+        if not marks:
+            return text
+        # A paste may be part of a longer one.
+        longest_first = "|".join(re.escape(pasted) for pasted in sorted(marks, key=len, reverse=True))
+        return re.sub(longest_first, lambda match: marks[match[0]], text)
+
 
 class Attachment(NamedTuple):
     """The content of a file for the model, and a line about it for the user."""

@@ -18,7 +18,7 @@ from steersman.cli.chat.asking import Questions
 from steersman.cli.chat.attention import Attention
 from steersman.cli.chat.commands import escape_text, is_command, is_own_command, run_command, unescape_text
 from steersman.cli.chat.console import Console
-from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
+from steersman.cli.chat.conversation import Conversation, CtrlC, Kind, truncate_lines
 from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.drafts import Pastes, attach_files
 from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
@@ -28,7 +28,6 @@ from steersman.cli.chat.preparing import Preparation
 from steersman.cli.chat.question import Question
 from steersman.cli.chat.todo_list import render_todo, restore_todo
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
-from steersman.cli.render import render_markdown
 from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.startup import StartedAgent
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -70,7 +69,9 @@ class Screen:
         self.custom = custom
         self.show = show
         self.color = color
+        self.pastes = Pastes()
         self.conversation = Conversation(started.agent, self)
+        self.conversation.shorten = show.shorten = self._shorten_sent
         self.questions = Questions(self)
         self.hint = ""
         self.live = ""
@@ -89,7 +90,6 @@ class Screen:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparation = Preparation(started, self._show_hint, lambda text: self.say("notice", text))
         self.attention = Attention(started.settings.notify, started.settings.notify_after, self.send_control)
-        self.pastes = Pastes()
         self._own_commands = OwnCommands(started.workspace)
         self._own: asyncio.Task[Any] | None = None
         self.app: Application[int] = Application(
@@ -125,10 +125,14 @@ class Screen:
 
     def put_back(self, text: str) -> None:
         """Returns text that did not reach the model to the input, before what is being typed."""
-        text = escape_text(text)
+        text = escape_text(self.pastes.collapse(text))
         whole = f"{text}\n{self.input.text}" if self.input.text else text
         self.input.document = Document(whole, len(whole))
         self.refresh()
+
+    def _shorten_sent(self, text: str) -> str:
+        """Returns what is shown of a text that was sent: a long paste as its placeholder, and the first lines."""
+        return truncate_lines(self.pastes.collapse(text))
 
     def refresh(self) -> None:
         """Redraws soon."""
@@ -139,7 +143,7 @@ class Screen:
         if asked:
             self.show.say("user", asked)
         if said:
-            self.print_above(render_markdown(said, self.output.get_size().columns, self.color))
+            self.show.say("answer", said)
 
     # Used by commands
 

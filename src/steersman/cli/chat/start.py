@@ -18,15 +18,17 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from steersman.cli.chat.commands import ALIASES, COMMANDS, Chat
+from steersman.cli.chat.conversation import truncate_lines
 from steersman.cli.chat.custom_commands import CustomCommand, load_custom_commands
+from steersman.cli.chat.drafts import get_typed_text
 from steersman.cli.chat.line_mode import LineChat
 from steersman.cli.chat.undo_command import find_untold, make_note
 from steersman.cli.sessions.saved import find_last_end, shorten_session_id
 from steersman.cli.setup.settings import find_history_file, find_theme
 from steersman.cli.setup.startup import start_agent
 from steersman.cli.terminal.approval import ask_trust_on_terminal
-from steersman.cli.terminal.columns import allows_color
-from steersman.cli.terminal.descriptors import STDIN, STDOUT, is_terminal
+from steersman.cli.terminal.columns import allows_color, wrap
+from steersman.cli.terminal.descriptors import STDERR, STDIN, STDOUT, count_columns, is_terminal
 from steersman.cli.terminal.numbers import format_count
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.cli.terminal.signals import StopRequest, catch_signals
@@ -96,7 +98,9 @@ async def _start_and_run(options: Options, stopping: StopRequest, stderr: Stderr
                 progress=stderr.show_progress,
                 trust=ask_trust,
                 # Shown before a download, which may take minutes.
-                chosen=lambda choice: stderr.write_lines(sanitize_line(choice.why)),
+                chosen=lambda choice: stderr.write_lines(
+                    "\n".join(wrap(sanitize_line(choice.why), count_columns(STDERR)))
+                ),
             )
         )
         use_theme(find_theme(started.settings))
@@ -174,7 +178,8 @@ def _greet(view: _View, started: StartedAgent) -> None:
         asked = next((number for number, at in _enumerate_back(messages) if at.role == "user" and not at.synthetic), 0)
         # Only what was said to this question: an earlier answer would look like one to it.
         said = next((at.text for at in reversed(messages[asked:]) if at.role == "assistant" and at.text), "")
-        view.show_last_exchange(messages[asked].text if messages[asked].role == "user" else "", said)
+        question = truncate_lines(get_typed_text(messages[asked])) if messages[asked].role == "user" else ""
+        view.show_last_exchange(question, said)
         view.conversation.recount()
         end = None if started.agent.session is None else find_last_end(started.agent.session)
         if end in _UNFINISHED:

@@ -24,6 +24,7 @@ from steersman.cli.render.calls import (
 )
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
 from steersman.cli.render.notes import describe_end, describe_event, describe_failure, describe_retry
+from steersman.cli.render.streaming_markdown import render_markdown
 from steersman.cli.render.whole_output import read_whole_output
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -53,14 +54,12 @@ from steersman.types.usage import Usage
 _Path: TypeAlias = tuple[str, ...]
 """The id of a call after the ids of the calls it belongs to."""
 
-
 _Followed: TypeAlias = ToolExecutionStart | ToolExecutionUpdate | ToolExecutionEnd | RetryScheduled
 _FOLLOWED = ("tool_execution_start", "tool_execution_update", "tool_execution_end", "retry_scheduled")
 
-
 SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
 _FRAMES_PER_SECOND = 10
-Said: TypeAlias = Literal["user", "notice", "error"]
+Said: TypeAlias = Literal["user", "notice", "error", "answer"]
 
 
 class ToolCalls:
@@ -203,6 +202,7 @@ class RunDisplay:
         clock: Callable[[], float] = time.monotonic,
         hint: str = "",
     ) -> None:
+        self.shorten: Callable[[str], str] = str  # of what the user sent; a chat shows a paste as its placeholder
         self._color = color
         self._verbose = verbose
         self._clock = clock
@@ -256,10 +256,12 @@ class RunDisplay:
             self._page.add_note(*note)
 
     def say(self, kind: Said, text: str) -> None:
-        """Adds a text that is not an event: typed input, a notice or an error; sanitizes it."""
+        """Adds a text that is not an event: typed input, a notice, an error or an earlier answer; sanitizes it."""
         self._dirty = True
         if kind == "user":
             self._page.put("user", lambda width: self._page.render_prefixed("\u276f ", CYAN, text, BOLD, width))
+        elif kind == "answer":
+            self._page.put("text", lambda width: render_markdown(text, width, self._color).split("\n"))
         elif kind == "error":
             self._page.add_note(text, RED, "\u2717 ")
         else:
@@ -323,7 +325,8 @@ class RunDisplay:
         self._began = self._clock()
         self._asks_model = False
         self._usage = Usage()
-        self._model = event.config_snapshot.model if event.config_snapshot else ""
+        name = event.config_snapshot.model if event.config_snapshot else ""
+        self._model = name.partition(":")[2] or name  # as answers name it, without the provider
         self._turn = 0
 
     def _on_turn_start(self, event: TurnStart) -> None:
@@ -339,7 +342,7 @@ class RunDisplay:
             first = event.message.content[0]
             # What is attached comes after what was typed, and is not shown again.
             typed = first.text if isinstance(first, TextContent) else event.message.text
-            self.say("notice" if event.message.synthetic else "user", typed)
+            self.say(*(("notice", typed) if event.message.synthetic else ("user", self.shorten(typed))))
 
     def _on_message_update(self, event: MessageUpdate) -> None:
         if type(event.delta) is not Reset and self._waiting:
