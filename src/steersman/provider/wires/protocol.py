@@ -168,6 +168,29 @@ def memoize_by_identities(
     return memoize
 
 
+def memoize_by_members(limit: int) -> Callable[[Callable[[Sequence[T]], Result]], Callable[[Sequence[T]], Result]]:
+    """Compute the result once for each sequence of objects; a tuple that was seen before is found in one step."""
+
+    def memoize(compute: Callable[[Sequence[T]], Result]) -> Callable[[Sequence[T]], Result]:
+        known: dict[int, tuple[tuple[T, ...], Result]] = {}
+        find_by_members = memoize_by_identities(limit)(compute)
+
+        def look_up(values: Sequence[T]) -> Result:
+            found = known.get(id(values))
+            if found is not None:
+                return found[1]
+            result = find_by_members(values)
+            if isinstance(values, tuple):  # a list may change
+                if len(known) >= limit:
+                    known.pop(next(iter(known)))
+                known[id(values)] = (values, result)
+            return result
+
+        return look_up
+
+    return memoize
+
+
 class HttpRequest(msgspec.Struct, frozen=True):
     """A POST request, ready to send; `headers` hold the key and never appear in `repr`.
 

@@ -24,7 +24,7 @@ from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.context.repair import repair
-from steersman.provider.wires.openai_responses.encode import encode_call_id
+from steersman.provider.wires.openai_responses.encode import encode_call_id, encode_tools
 from steersman.provider.wires.openai_responses.wire import WIRE
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
@@ -344,9 +344,10 @@ def test_tools_that_change_in_mid_conversation_change_the_names_in_it() -> None:
 
 
 def test_tools_are_encoded_once() -> None:
-    base: MemoList[Any] = MemoList([user_message("Hi")])
-    request = Request("", MessageView(base), (add,))  # pyright: ignore[reportArgumentType]
-    WIRE.request(MODEL, request, StreamOptions(), "k")
-    known = base.memo["openai-responses tools"]
-    WIRE.request(MODEL, Request("", MessageView(base), (add,)), StreamOptions(), "k")  # pyright: ignore[reportArgumentType]
-    assert base.memo["openai-responses tools"] is known
+    specs: list[Tool] = [add]
+    known = encode_tools(specs)
+    assert encode_tools((add,)) is known
+    assert encode_tools(tuple(specs)) is known
+    specs.append(Tool("more", "", {"type": "object"}, lambda: ""))
+    assert encode_tools(specs) is not known
+    assert len(encode_tools(specs).encoded) == 2

@@ -26,7 +26,7 @@ from steersman.provider.wires.anthropic.written_blocks import (
     encode_block,
     encode_thinking,
 )
-from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities, memoize_by_members
 from steersman.provider.wires.sampling import require_accepted, warn_of_temperature
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
@@ -62,7 +62,7 @@ class ToolSet:
         return {**fields, "input_schema": schema}
 
 
-@memoize_by_identities(limit=64)
+@memoize_by_members(limit=1024)
 def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     return ToolSet(tools)
@@ -93,7 +93,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     return b",".join(pieces), fields["max_tokens"]
 
 
-@memoize_by_identities(limit=256)
+@memoize_by_identities(limit=1024)
 def _encode_head(parts: Sequence[Any], system_prompt: str, mark: bytes, unusable: Iterable[str]) -> bytes:
     """Encode what the requests of a conversation begin with; `unusable` are names of tools that are only declared."""
     model, tools = cast(tuple[Model, ToolSet], parts)

@@ -13,7 +13,7 @@ from steersman.provider.wires.anthropic.encode import build_options as build_cla
 from steersman.provider.wires.anthropic.encode import choose_cache_mark
 from steersman.provider.wires.bedrock.messages import EncodedMessages, add_cache_points, encode_messages
 from steersman.provider.wires.bedrock.schema import Family, Traits, convert_tool_schema, find_name, find_traits
-from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_members
 from steersman.provider.wires.sampling import require_accepted
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
@@ -55,7 +55,7 @@ class ToolSet:
         return encode_json({"toolSpec": {**fields, "inputSchema": {"json": schema}}})
 
 
-@memoize_by_identities(limit=64)
+@memoize_by_members(limit=1024)
 def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     return ToolSet(tools)

@@ -8,9 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.types.usage import Usage
+
 _MARKS = frozenset(("thought", "thoughtSignature", "partMetadata"))
 
 _NOTHING = msgspec.Raw()
+_LONGEST_COUNT = 15
+_MOST_TOKENS = 10**_LONGEST_COUNT
 
 
 class PartialArgument(msgspec.Struct, rename="camel"):
@@ -151,3 +155,33 @@ def _shift_surrogate(found: re.Match[str]) -> str:
 def restore_surrogates(text: str) -> str:
     """Restore the lone surrogates in a text of an event with `has_lone_surrogates`."""
     return _SHIFTED.sub(lambda found: chr(ord(found[0]) - 0x100000), text)
+
+
+def decode_usage(tokens: Sequence[Tokens]) -> Usage:
+    """Return the usage: input without cached tokens, output including thoughts."""
+    prompt, cached, output, thoughts, used = _find_last_counts(tokens)
+    if thoughts is not None:
+        output = thoughts + (output or 0)
+    if prompt is not None:
+        prompt = max(0, prompt - (cached or 0)) + (used or 0)
+    return Usage(prompt, output, cached, None, thoughts)
+
+
+def _find_last_counts(tokens: Sequence[Tokens]) -> list[int | None]:
+    """Return the last count of each kind: counts are totals, and later chunks may leave some out."""
+    found: list[int | None] = [None] * len(Tokens.__struct_fields__)
+    for one in tokens:
+        for at, value in enumerate(msgspec.structs.astuple(one)):
+            if value is not None:
+                count = value if type(value) is int and 0 <= value < _MOST_TOKENS else _decode_odd_count(value)
+                found[at] = found[at] if count is None else count
+    return found
+
+
+def _decode_odd_count(value: object) -> int | None:
+    """Return a count as an integer; some gateways send floats or strings."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
+        return int(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return int(value) if 0 <= value < _MOST_TOKENS else None

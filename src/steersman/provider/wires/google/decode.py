@@ -21,6 +21,7 @@ from steersman.provider.wires.google.chunks import (
     Tokens,
     decode_chunk,
     decode_unusual_event,
+    decode_usage,
     restore_surrogates,
 )
 from steersman.provider.wires.google.errors import classify_event
@@ -56,7 +57,7 @@ from steersman.types.stream import (
     ToolCallEnd,
     ToolCallStart,
 )
-from steersman.types.usage import Usage, add_cost
+from steersman.types.usage import add_cost
 
 _Kind: TypeAlias = Literal["text", "thinking"]
 _Outcome: TypeAlias = tuple[StopReason, ErrorKind | None]
@@ -83,8 +84,6 @@ _STOP_REASONS: dict[str, _Outcome] = {
     **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL"), ("error", "incomplete")),
 }
 _NO_CHUNK = Chunk()
-_LONGEST_COUNT = 15
-_MOST_TOKENS = 10**_LONGEST_COUNT
 _EMPTY = AssistantMessage()
 _UNKNOWN: _Outcome = ("error", "protocol")
 _REFUSED: _Outcome = ("refusal", "refused")
@@ -196,7 +195,7 @@ class GoogleDecoder:
             content=FrozenList(content),
             stop_reason=stop,
             raw_stop_reason=reason,
-            usage=add_cost(_decode_usage(self._tokens), self._model.prices),
+            usage=add_cost(decode_usage(self._tokens), self._model.prices),
             model=self._model.id,
             provider=self._model.provider,
             error_message=words,
@@ -385,33 +384,3 @@ def _classify_stop(content: Sequence[Content]) -> StopReason:
                 return "length"
             stop = "tool_use"
     return stop
-
-
-def _decode_usage(tokens: Sequence[Tokens]) -> Usage:
-    """Return the usage: input without cached tokens, output including thoughts."""
-    prompt, cached, output, thoughts, used = _find_last_counts(tokens)
-    if thoughts is not None:
-        output = thoughts + (output or 0)
-    if prompt is not None:
-        prompt = max(0, prompt - (cached or 0)) + (used or 0)
-    return Usage(prompt, output, cached, None, thoughts)
-
-
-def _find_last_counts(tokens: Sequence[Tokens]) -> list[int | None]:
-    """Return the last count of each kind: counts are totals, and later chunks may leave some out."""
-    found: list[int | None] = [None] * len(Tokens.__struct_fields__)
-    for one in tokens:
-        for at, value in enumerate(msgspec.structs.astuple(one)):
-            if value is not None:
-                count = value if type(value) is int and 0 <= value < _MOST_TOKENS else _decode_odd_count(value)
-                found[at] = found[at] if count is None else count
-    return found
-
-
-def _decode_odd_count(value: object) -> int | None:
-    """Return a count as an integer; some gateways send floats or strings."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
-        return int(value)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return int(value) if 0 <= value < _MOST_TOKENS else None

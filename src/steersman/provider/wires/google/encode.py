@@ -54,7 +54,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     return b"".join((head, b",".join(encoded.pieces), b"]}")), limit
 
 
-@memoize_by_identities(limit=256)
+@memoize_by_identities(limit=1024)
 def _encode_head(
     parts: Sequence[Any], system_prompt: str, limit: int | None, has_tools: bool
 ) -> tuple[bytes, int | None]:

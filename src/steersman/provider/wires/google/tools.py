@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.provider.wires.google.schema import convert_schema
-from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
+from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_members
 from steersman.types.model import ToolSpec
 
 NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.-]*")
@@ -62,7 +62,7 @@ class ToolSet:
         return declared
 
 
-@memoize_by_identities(limit=64)
+@memoize_by_members(limit=1024)
 def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     return ToolSet(tools)

@@ -15,7 +15,13 @@ import msgspec
 
 from steersman.provider.wires.openai_chat.blocks import NOT_REPLAYED
 from steersman.provider.wires.openai_chat.quirks import Quirks
-from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities, memoize_by_identity
+from steersman.provider.wires.protocol import (
+    ToolNames,
+    encode_json,
+    memoize_by_identities,
+    memoize_by_identity,
+    memoize_by_members,
+)
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
     Content,
@@ -54,7 +60,7 @@ class ToolSet:
         return self.names.from_wire(name) if name else name
 
 
-@memoize_by_identities(limit=1024)
+@memoize_by_members(limit=1024)
 def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     """Return the encoded tools; the same tools are encoded once."""
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
@@ -89,7 +95,7 @@ class _Head:
     writer: _MessageEncoder
 
 
-@memoize_by_identities(limit=256)
+@memoize_by_identities(limit=1024)
 def _encode_head(parts: Sequence[Any], system_prompt: str, limit: int | None) -> _Head:
     model, options, quirks, tools = cast(tuple[Model, StreamOptions, Quirks, ToolSet], parts)
     settings = _build_options(model, options, quirks, limit, has_tools=bool(tools.known))

@@ -24,11 +24,13 @@ from steersman.provider.wires.openai_responses.events import (
     Event,
     OutputItem,
     Response,
+    decode_event,
+    decode_event_of_unknown_item,
     decode_item,
     decode_type,
     decode_usage,
     decode_with_surrogates,
-    events,
+    extract_item,
     find_whole_text,
     is_present,
     responses,
@@ -41,14 +43,15 @@ from steersman.provider.wires.openai_responses.items import (
     build_call,
     build_text,
     build_thinking,
+    classify_stop,
     encode_arguments,
     get_words,
     join_reasoning,
     match_parts,
 )
 from steersman.provider.wires.protocol import ToolNames, check_call_count
-from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import IncompleteStreamError
+from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
 from steersman.types.stream import StreamEvent, StreamStart
@@ -69,8 +72,16 @@ _WHOLES = {
 }
 """The events with a whole part, and the delta events they end."""
 
+_ARGUMENTS = "response.function_call_arguments.delta"
+# They say nothing that other events do not say.
+_UNREAD = frozenset(("response.in_progress", "response.content_part.added", "response.content_part.done"))
+# The items that do not have to go back as they came.
+_READ_WHOLE = frozenset(("message", "function_call"))
 _TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.done"))
 _READ = frozenset((*_DELTAS, *_TERMINAL, "response.output_item.added", "response.output_item.done", "error"))
+_EMPTY = AssistantMessage()
+_NO_EVENT = Event()
+_NO_RESPONSE = Response()
 
 
 class OpenAIResponsesDecoder:
@@ -78,7 +89,7 @@ class OpenAIResponsesDecoder:
 
     __slots__ = (
         "_blocks", "_calls", "_custom", "_error", "_hot", "_hot_block", "_model", "_names", "_output", "_raw_reason",
-        "_reason", "_response", "_started", "_unknown_events", "done",
+        "_reason", "_response", "_started", "_stopped", "_unknown_events", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, custom: Set[str]) -> None:
@@ -92,9 +103,11 @@ class OpenAIResponsesDecoder:
         self._unknown_events: list[str] = []
         self._blocks = self._calls = 0
         # The last delta event and its block: the next delta nearly always belongs to the same block.
-        self._hot = Event()
+        self._hot = _NO_EVENT
         self._hot_block: OpenBlock | None = None
-        self._response = Response()
+        self._response = _NO_RESPONSE
+        # The blocks of the whole answer, in its order.
+        self._stopped: Sequence[OpenBlock] = ()
         self._reason: StopReason = "stop"
         self._raw_reason: str | None = None
         self._error: str | None = None
@@ -113,10 +126,12 @@ class OpenAIResponsesDecoder:
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
         for event, data in received:
+            if event in _UNREAD and self._started:
+                continue
             try:
-                read = events.decode(data)
+                read = decode_event(data)
             except (msgspec.DecodeError, RecursionError):
-                out += self._feed_leniently(event, data)
+                self._feed_leniently(event, data, out)
                 continue
             block, hot = self._hot_block, self._hot
             if (
@@ -131,8 +146,7 @@ class OpenAIResponsesDecoder:
             ):
                 out.append(block.add(read.delta))
                 continue
-            kind = read.type or event
-            out += self._start_message(kind, self._add_event(kind, read, data, read.delta))
+            self._add_event(read.type or event, read, data, read.delta, out)
             if self.done:
                 return
 
@@ -142,8 +156,9 @@ class OpenAIResponsesDecoder:
             raise build_incomplete_error(
                 self._model, "openai", "'response.completed'", () if self._started else self._unknown_events
             )
-        return AssistantMessage(
-            [block.content for block in self._output.list_blocks() if block.content is not None],
+        return msgspec.structs.replace(
+            _EMPTY,
+            content=FrozenList([block.content for block in self._stopped if block.content is not None]),
             stop_reason=self._reason,
             raw_stop_reason=self._raw_reason,
             usage=decode_usage(self._response.usage),
@@ -154,26 +169,21 @@ class OpenAIResponsesDecoder:
             response_id=None if self._response.id is None else str(self._response.id),
         )
 
-    def _start_message(self, kind: str, shown: Sequence[StreamEvent]) -> Sequence[StreamEvent]:
-        if self._started or not kind.startswith("response."):
-            return shown
-        self._started = True
-        return [StreamStart(), *shown]
-
-    def _feed_leniently(self, event: str, data: str) -> Sequence[StreamEvent]:
+    def _feed_leniently(self, event: str, data: str, out: Events) -> None:
         """Decode an event that the strict decoder refuses."""
         text = data.strip()
         if not text or text == "[DONE]" or text.startswith(":"):
-            return ()  # the end marker of another protocol, or a comment that a proxy sent as data
+            return  # the end marker of another protocol, or a comment that a proxy sent as data
+        read = decode_event_of_unknown_item(data)
+        if read is not None:
+            return self._add_event(read.type or event, read, data, "", out)
         try:
-            read, delta = decode_with_surrogates(data)
+            read, clean, delta = decode_with_surrogates(data)
         except (ValueError, RecursionError) as error:
             if event == "error":
                 raise classify_event(self._model, ErrorFields(message=text), body=text) from None
-            self._check_unknown(event, data, error)
-            return ()
-        kind = read.type or event
-        return self._start_message(kind, self._add_event(kind, read, data, delta))
+            return self._check_unknown(event, data, error)
+        return self._add_event(read.type or event, read, clean.decode(), delta, out)
 
     def _check_unknown(self, event: str, data: str, error: Exception) -> None:
         """Skip an event of an unknown type; raise if its type is known or if it is not JSON."""
@@ -185,18 +195,29 @@ class OpenAIResponsesDecoder:
             raise build_malformed_error(self._model, "an event", data) from error
         keep_unknown_event(self._unknown_events, data)
 
-    def _add_event(self, kind: str, read: Event, data: str, delta: str) -> Sequence[StreamEvent]:
+    def _add_event(self, kind: str, read: Event, data: str, delta: str, out: Events) -> None:
+        if not self._started and kind.startswith("response."):
+            self._started = True
+            out.append(StreamStart())
         if kind in _DELTAS:
-            return self._add_delta(kind, read, delta)
-        if kind == "response.output_item.added":
-            return self._start_item(read, data)
-        if kind == "response.output_item.done":
-            item = self._decode_item(read.item, data)
-            return self._stop_item(self._output.find_done(read.output_index, item), item, bytes(read.item))
-        if kind in _WHOLES:
-            return self._add_whole_part(_WHOLES[kind], read)
-        if kind in _TERMINAL:
-            return self._record_stop(kind, read, data)
+            self._add_delta(kind, read, delta, out)
+        elif kind == "response.output_item.added":
+            self._start_item(read, out)
+        elif kind == "response.output_item.done":
+            whole = read.item
+            if whole is None:
+                raise build_malformed_error(self._model, "an item", data)
+            raw = b"" if whole.type in _READ_WHOLE else extract_item(data)
+            self._stop_item(self._output.find_done(read.output_index, whole), whole, raw, out)
+        elif kind in _WHOLES:
+            self._add_whole_part(_WHOLES[kind], read, out)
+        elif kind in _TERMINAL:
+            self._record_stop(kind, read, data, out)
+        else:
+            self._check_other_event(kind, read, data)
+
+    def _check_other_event(self, kind: str, read: Event, data: str) -> None:
+        """Raise for an event that reports an error; any other one adds nothing to the answer."""
         if kind == "error" or is_present(read.error):
             self._raise_error(read, data)
         if kind == "response.created" and self._output.items:
@@ -204,45 +225,38 @@ class OpenAIResponsesDecoder:
             raise IncompleteStreamError(text, provider=self._model.provider)
         if not kind.startswith("response."):
             keep_unknown_event(self._unknown_events, data)
-        return ()
 
-    def _decode_item(self, raw: msgspec.Raw, data: str) -> OutputItem:
-        try:
-            return decode_item(raw)
-        except msgspec.DecodeError as error:
-            raise build_malformed_error(self._model, "an item", data) from error
+    def _start_item(self, read: Event, out: Events) -> None:
+        if read.item is None:
+            return
+        self._hot_block = None
+        item = self._output.open(read.output_index, read.item)
+        if item.kind == "function_call" and item.name:
+            # All that usually follows are the arguments of this call.
+            self._hot_block = self._find_block(item, 0, "tool_call", out)
+            self._hot = Event(_ARGUMENTS, output_index=read.output_index, item_id=item.id)
 
-    def _start_item(self, read: Event, data: str) -> Sequence[StreamEvent]:
-        shown: Events = []
-        if is_present(read.item):
-            self._hot_block = None
-            item = self._output.open(read.output_index, self._decode_item(read.item, data))
-            if item.kind == "function_call" and item.name:
-                self._find_block(item, 0, "tool_call", shown)
-        return shown
-
-    def _add_delta(self, kind: str, read: Event, delta: str) -> Sequence[StreamEvent]:
+    def _add_delta(self, kind: str, read: Event, delta: str, out: Events) -> None:
         if not delta:
-            return ()
+            return
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
             guess = OutputItem(type=_DELTAS[kind], id=read.item_id)
             item = self._output.open(read.output_index, guess, announced=False)
         if item.done or item.kind != _DELTAS[kind]:
-            return ()
-        shown: Events = []
+            return
         block: OpenBlock | None
         if item.kind == "function_call":
             block = item.blocks.get(0)
         elif item.kind == "reasoning":
-            block = self._find_thinking_block(item, kind, read.summary_index or read.content_index or 0, shown)
+            block = self._find_thinking_block(item, kind, read.summary_index or read.content_index or 0, out)
         else:
-            block = self._find_block(item, item.find_part(read.content_index or 0), "text", shown)
+            block = self._find_block(item, item.find_part(read.content_index or 0), "text", out)
             block.refused = kind == "response.refusal.delta"
         if block is None:
-            return ()  # a call without a name, or the same thinking a second time: the whole item decides
+            return  # a call without a name, or the same thinking a second time: the whole item decides
         self._hot, self._hot_block = read, block
-        return [*shown, *block.add_joined(delta)]
+        block.add_joined(delta, out)
 
     def _find_thinking_block(self, item: OpenItem, kind: str, number: int, shown: Events) -> OpenBlock | None:
         """Return the block of a reasoning item; it shows the summary or the text, whichever comes first, not both."""
@@ -257,7 +271,7 @@ class OpenAIResponsesDecoder:
     def _find_block(self, item: OpenItem, part: int, kind: str, shown: Events) -> OpenBlock:
         block = item.blocks.get(part)
         if block is None:
-            if self._output.silent and not item.blocks:
+            if self._output.silent and not item.blocks and not self._output.begin_alone(item):
                 self._reserve_earlier(item, shown)
             block = item.blocks[part] = OpenBlock(kind, self._blocks)
             self._blocks += 1
@@ -276,63 +290,65 @@ class OpenAIResponsesDecoder:
     def _is_call(self, item: OpenItem) -> bool:
         return item.kind == "function_call" or (item.kind == CUSTOM and item.name in self._custom)
 
-    def _add_whole_part(self, kind: str, read: Event) -> Sequence[StreamEvent]:
+    def _add_whole_part(self, kind: str, read: Event, out: Events) -> None:
         """Add a whole part, which is new only if its deltas are missing."""
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
-            return ()
-        text = find_whole_text(read)
+            return
         block = item.blocks.get(read.content_index or 0 if item.kind == "message" else 0)
+        if block is not None and block.parts:
+            return
+        text = find_whole_text(read)
         if block is None and item.kind == "message":
             # The number may be another one than that of the deltas.
             block = next((one for one in item.blocks.values() if text.startswith("".join(one.parts))), None)
-        return () if block is not None and block.parts else self._add_delta(kind, read, text)
+        if block is None or not block.parts:
+            self._add_delta(kind, read, text, out)
 
-    def _stop_item(self, item: OpenItem, whole: OutputItem, raw: bytes, *, cut: bool = False) -> Events:
+    def _stop_item(self, item: OpenItem, whole: OutputItem, raw: bytes, out: Events, *, cut: bool = False) -> None:
         """Stop an item with its whole content."""
-        shown: Events = []
-        if not item.done:
-            item.done = True
-            item.name = item.name or whole.name or ""
-            self._hot_block = None
-            if item in self._output.silent:
-                self._output.silent.remove(item)
-            if self._is_call(item):
-                self._stop_call(item, whole, shown, cut=cut)
-            elif item.kind == "message":
-                self._stop_message(item, whole, shown)
-            else:
-                self._stop_thinking(item, whole, raw, shown)
-        return shown
+        if item.done:
+            return
+        item.done = True
+        item.name = item.name or whole.name or ""
+        self._hot_block = None
+        if item in self._output.silent:
+            self._output.silent.remove(item)
+        if self._is_call(item):
+            self._stop_call(item, whole, out, cut=cut)
+        elif item.kind == "message":
+            self._stop_message(item, whole, out)
+        else:
+            self._stop_thinking(item, whole, raw, out)
 
-    def _stop_call(self, item: OpenItem, whole: OutputItem, shown: Events, *, cut: bool) -> None:
+    def _stop_call(self, item: OpenItem, whole: OutputItem, out: Events, *, cut: bool) -> None:
         if not item.blocks:
             item.call_id = str(whole.call_id or item.call_id)
         words = encode_arguments(whole)
         if not item.name and not words:
             return  # an empty call, which some servers send after the last one
-        block = self._find_block(item, 0, "tool_call", shown)
-        shown += block.add_rest(words)
-        call = build_call(whole, item.call_id, self._names.from_wire(item.name), "".join(block.parts), cut=cut)
-        shown.append(block.end(call))
+        block = self._find_block(item, 0, "tool_call", out)
+        said = block.add_rest(words, out)
+        call = build_call(whole, item.call_id, self._names.from_wire(item.name), said, cut=cut)
+        out.append(block.end(call))
 
-    def _stop_message(self, item: OpenItem, whole: OutputItem, shown: Events) -> None:
+    def _stop_message(self, item: OpenItem, whole: OutputItem, out: Events) -> None:
         for number, part in match_parts(item, whole.content or ()):
-            block = self._find_block(item, number, "text", shown)
+            block = self._find_block(item, number, "text", out)
             block.refused = block.refused or (part is not None and part.type == "refusal")
             words = None if part is None else get_words(part)
-            shown += block.add_rest(words or "")
-            shown.append(block.end(build_text(block, words, whole.phase)))
+            said = block.add_rest(words or "", out)
+            out.append(block.end(build_text(said if words is None else words, whole.phase)))
 
-    def _stop_thinking(self, item: OpenItem, whole: OutputItem, raw: bytes, shown: Events) -> None:
+    def _stop_thinking(self, item: OpenItem, whole: OutputItem, raw: bytes, out: Events) -> None:
         thought = build_thinking(whole, raw, "")
         words = join_reasoning(whole) if whole.type == "reasoning" else ""
         if item.blocks or words or thought.signature is not None:  # else there is nothing to emit or to send back
-            block = self._find_block(item, 0, "thinking", shown)
-            shown += block.add_rest(words)
-            shown.append(block.end(msgspec.structs.replace(thought, thinking="".join(block.parts))))
+            block = self._find_block(item, 0, "thinking", out)
+            said = block.add_rest(words, out)
+            out.append(block.end(msgspec.structs.replace(thought, thinking=said)))
 
-    def _record_stop(self, kind: str, read: Event, data: str) -> Events:
+    def _record_stop(self, kind: str, read: Event, data: str, out: Events) -> None:
         try:
             response = responses.decode(read.response) if is_present(read.response) else Response()
         except msgspec.DecodeError as error:
@@ -341,54 +357,39 @@ class OpenAIResponsesDecoder:
         if kind == "response.failed" or status == "failed":
             raise classify_event(self._model, parse_error(response.error), body=data)
         cut = status == "incomplete" or kind == "response.incomplete"
-        shown = self._stop_open_items(response, data, cut=cut)
+        self._stop_open_items(response, data, out, cut=cut)
         self._response = response
         self.done = True
-        self._classify_stop("incomplete" if cut else status, response)
-        return shown
+        self._stopped = self._output.list_blocks()
+        said = "incomplete" if cut else status
+        self._raw_reason, self._reason, self._error = classify_stop(said, response, self._stopped)
 
-    def _stop_open_items(self, response: Response, data: str, *, cut: bool) -> Events:
+    def _stop_open_items(self, response: Response, data: str, out: Events, *, cut: bool) -> None:
         """Stop the open items, and add items that were not streamed."""
-        shown: Events = []
         known, output = self._output.items, response.output or []
-        if len(known) < len(output) or not all(item.done for item in known):
-            for number, raw in enumerate(output):
-                whole = self._decode_item(raw, data)
-                if self._is_said(whole):
-                    continue
-                item = self._output.find_or_open(number if self._output.indexed else None, whole)
-                shown += self._stop_item(item, whole, bytes(raw), cut=cut and whole.status != "completed")
+        if len(known) >= len(output) and all([item.done for item in known]):
+            return
+        for number, raw in enumerate(output):
+            whole = self._decode_item(raw, data)
+            if self._is_said(whole):
+                continue
+            item = self._output.find_or_open(number if self._output.indexed else None, whole)
+            self._stop_item(item, whole, bytes(raw), out, cut=cut and whole.status != "completed")
         for item in known:
             if not item.done and (item.blocks or item.kind in KNOWN_ITEMS):
-                shown += self._stop_item(item, OutputItem(type=item.kind), b"{}", cut=cut)
-        return shown
+                self._stop_item(item, OutputItem(type=item.kind), b"{}", out, cut=cut)
+
+    def _decode_item(self, raw: msgspec.Raw, data: str) -> OutputItem:
+        try:
+            return decode_item(raw)
+        except msgspec.DecodeError as error:
+            raise build_malformed_error(self._model, "an item", data) from error
 
     def _is_said(self, whole: OutputItem) -> bool:
         """Whether a message of the response was streamed already, under another id and index."""
         text = "".join(map(get_words, whole.content or ())) if whole.type == "message" else ""
         messages = (item for item in self._output.items if item.done and item.kind == "message")
         return bool(text) and any(text == item.text for item in messages)
-
-    def _classify_stop(self, status: str, response: Response) -> None:
-        """Set the stop reason, from the status and from the content."""
-        reason: object = status
-        if status == "incomplete" and response.incomplete_details is not None:
-            reason = response.incomplete_details.reason or status
-        self._raw_reason = str(reason)
-        blocks = list(self._output.list_blocks())
-        refusals = [block.content.text for block in blocks if block.refused and isinstance(block.content, TextContent)]
-        calls = [block.content for block in blocks if isinstance(block.content, ToolCall)]
-        if refusals:
-            self._reason, self._error = "refusal", "".join(refusals)
-        elif reason == "content_filter":
-            self._reason, self._error = "refusal", "The provider's filter stopped the answer (content_filter)."
-        elif reason == "max_output_tokens":
-            self._reason = "length"
-        elif reason not in ("completed", "done"):
-            self._reason = "error"
-            self._error = f"The response ended as {status!r} for an unknown reason: {reason!r}."
-        elif calls:
-            self._reason = "length" if any(call.is_truncated for call in calls) else "tool_use"
 
     def _raise_error(self, read: Event, data: str) -> NoReturn:
         if is_present(read.error):

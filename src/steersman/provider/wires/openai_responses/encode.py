@@ -7,16 +7,21 @@ item follows it; messages and calls go back without ids, because the server does
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import is_
 from typing import Any, cast
 
 import msgspec
 
 from steersman.provider.wires.openai_responses.schema import convert_parameters, is_object, is_strict
-from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities
+from steersman.provider.wires.protocol import (
+    ToolNames,
+    encode_json,
+    memoize_by_identities,
+    memoize_by_identity,
+    memoize_by_members,
+)
 from steersman.provider.wires.sampling import require_accepted
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
@@ -43,7 +48,6 @@ _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _KEY_LENGTH = 64
 _MIN_OUTPUT_TOKENS = 16
 _MEMO = "openai-responses messages"
-_TOOLS_MEMO = "openai-responses tools"
 
 # Models that do not reason and refuse options for reasoning.
 _PLAIN = re.compile(r"(?:ft:)?(?:gpt-3\.5|gpt-4|gpt-5-chat|chatgpt-)")
@@ -65,34 +69,9 @@ class ToolSet:
     """The changed names; encoded messages depend on them."""
 
 
-@dataclass(slots=True)
-class _EncodedMessages:
-    """The encoded messages of a conversation, one piece per message, and the ids of calls to custom tools."""
-
-    names: ToolNames
-    renamed: tuple[tuple[str, str], ...]
-    own_ids: str | None = None
-    """The provider whose calls keep their ids: the server takes back any id that it made."""
-    pieces: list[bytes] = field(default_factory=list[bytes])
-    custom: set[str] = field(default_factory=set[str])
-    ids: dict[str, str] = field(default_factory=dict[str, str])
-    """The ids of calls on the wire."""
-
-
-def encode_tools(request: Request) -> ToolSet:
-    """Return the encoded tools of a request; a conversation encodes the same tools once."""
-    tools = request.tools
-    base: object = getattr(request.messages, "base", None)
-    if not isinstance(base, MemoList):
-        return _encode_shared_tools(tools)
-    known: ToolSet | None = base.memo.get(_TOOLS_MEMO)
-    if known is None or len(known.tools) != len(tools) or not all(map(is_, known.tools, tools)):
-        known = base.memo[_TOOLS_MEMO] = _encode_shared_tools(tools)
-    return known
-
-
-@memoize_by_identities(limit=64)
-def _encode_shared_tools(tools: Sequence[ToolSpec]) -> ToolSet:
+@memoize_by_members(limit=1024)
+def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
+    """Return the encoded tools; the same tools are encoded once."""
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
     pairs = [(spec.name, names.to_wire(spec.name)) for spec in tools]
     known = frozenset(wire for _, wire in pairs)
@@ -100,6 +79,7 @@ def _encode_shared_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     return ToolSet(tuple(tools), names, [encode_json(_declare(spec, names)) for spec in tools], known, renamed)
 
 
+@memoize_by_identity
 def find_extra_tools(model: Model) -> frozenset[str]:
     """Return the names of the custom tools that the model's settings add to a request."""
     extra: object = model.settings.get("extra_body")
@@ -111,15 +91,15 @@ def find_extra_tools(model: Model) -> frozenset[str]:
 
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens."""
-    tools = encode_tools(request)
+    tools = encode_tools(request.tools)
     limit = None
     if options.max_tokens is not None:
         limit = max(limit_output_tokens(model, request, options.max_tokens), _MIN_OUTPUT_TOKENS)
     head, limit = _encode_head((model, options, tools), request.system_prompt, limit)
-    return b"".join((head, _encode_messages(model, request, tools), b"]}")), limit
+    return b"".join((head, _encode_messages(model, request.messages, tools), b"]}")), limit
 
 
-@memoize_by_identities(limit=256)
+@memoize_by_identities(limit=1024)
 def _encode_head(parts: Sequence[Any], system_prompt: str, limit: int | None) -> tuple[bytes, int | None]:
     """Encode what the requests of a conversation begin with, and return it with the limit in it."""
     model, options, tools = cast(tuple[Model, StreamOptions, ToolSet], parts)
@@ -178,66 +158,118 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
     }
 
 
-def _encode_messages(model: Model, request: Request, tools: ToolSet) -> bytes:
-    """Encode the messages; those of a list that only grows are encoded once."""
-    messages = request.messages
-    base: object = getattr(messages, "base", None)
-    own_ids = model.provider if model.base_url and not _is_openai(model.base_url) else None
-    encoded: _EncodedMessages | None = base.memo.get(_MEMO) if isinstance(base, MemoList) else None
-    if encoded is None or encoded.renamed != tools.renamed or encoded.own_ids != own_ids:
-        encoded = _EncodedMessages(tools.names, tools.renamed, own_ids)
-        if isinstance(base, MemoList):
-            base.memo[_MEMO] = encoded
-    pieces = encoded.pieces
-    for index in range(len(pieces), len(messages)):
-        pieces.append(_encode_message(messages[index], encoded))
-    return b",".join(filter(None, pieces if len(pieces) == len(messages) else pieces[: len(messages)]))
+class _EncodedMessages:
+    """The encoded messages of a conversation, one piece per message.
 
+    `own_ids` is the provider whose calls keep their ids: the server takes back any id that it made.
+    """
 
-def _encode_message(message: Message, encoded: _EncodedMessages) -> bytes:
-    if isinstance(message, AssistantMessage):
-        for call in message.tool_calls:
-            own = bool(call.id) and message.provider == encoded.own_ids
-            encoded.ids[call.id] = call.id if own else encode_call_id(call.id)
-        return b",".join(_encode_answer(message.content, encoded))
-    if isinstance(message, ToolResultMessage):
-        return _encode_result(message, encoded)
-    return encode_json({"role": "user", "content": [_build_part(block) for block in message.content]})
+    __slots__ = ("_custom", "_has_empty", "_ids", "_names", "own_ids", "pieces", "renamed")
 
+    def __init__(self, tools: ToolSet, own_ids: str | None) -> None:
+        self._names = tools.names
+        self.renamed = tools.renamed
+        self.own_ids = own_ids
+        self.pieces: list[bytes] = []
+        self._has_empty = False
+        # The ids of calls on the wire, and which of them are calls to custom tools.
+        self._ids: dict[str, str] = {}
+        self._custom: set[str] = set()
 
-def _encode_answer(content: Sequence[Content], encoded: _EncodedMessages) -> Iterable[bytes]:
-    """Encode the items of an answer in order; reasoning at the end is left out, because the server would refuse it."""
-    last = max((at for at, block in enumerate(content) if not _is_reasoning(block)), default=-1)
-    texts: list[TextContent] = []
-    for block in content[: last + 1]:
-        if isinstance(block, TextContent):
-            if texts and texts[0].signature != block.signature:
-                yield _encode_texts(texts)
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Encode more messages."""
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                piece = self._encode_answer(message)
+                self._has_empty = self._has_empty or not piece
+            elif isinstance(message, ToolResultMessage):
+                piece = self._encode_result(message)
+            else:
+                piece = encode_json({"role": "user", "content": [_build_part(block) for block in message.content]})
+            self.pieces.append(piece)
+
+    def join(self, count: int) -> bytes:
+        """Join the first pieces."""
+        pieces = self.pieces if count == len(self.pieces) else self.pieces[:count]
+        return b",".join(filter(None, pieces) if self._has_empty else pieces)
+
+    def _encode_answer(self, message: AssistantMessage) -> bytes:
+        """Encode the items of an answer in order."""
+        items: list[Any] = []
+        texts: list[TextContent] = []
+        for block in _drop_trailing_reasoning(message.content):
+            if type(block) is TextContent:
+                if texts and texts[0].signature != block.signature:
+                    items.append(_build_message(texts))
+                    texts = []
+                if block.text:
+                    texts.append(block)
+                continue
+            if texts:
+                items.append(_build_message(texts))
                 texts = []
-            if block.text:
-                texts.append(block)
-            continue
+            if type(block) is ToolCall:
+                items.append(self._build_call(block, is_own=message.provider == self.own_ids))
+            elif type(block) is ImageContent:
+                items.append({"role": "user", "content": [_build_part(block)]})
+            elif type(block) is ThinkingContent and block.signature is not None:
+                items.append(_build_reasoning(block, block.signature))
         if texts:
-            yield _encode_texts(texts)
-            texts = []
-        if isinstance(block, ToolCall):
-            yield _encode_call(block, encoded)
-        elif isinstance(block, ImageContent):
-            yield encode_json({"role": "user", "content": [_build_part(block)]})
+            items.append(_build_message(texts))
+        return encode_json(items)[1:-1]
+
+    def _build_call(self, call: ToolCall, *, is_own: bool) -> dict[str, Any]:
+        id = self._ids[call.id] = call.id if is_own and call.id else encode_call_id(call.id)
+        name = self._names.to_wire(call.name)
+        if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
+            self._custom.add(call.id)
+            return {"type": CUSTOM, "call_id": id, "name": name, "input": call.arguments["input"]}
+        arguments = encode_json(call.arguments).decode()
+        return {"type": "function_call", "call_id": id, "name": name, "arguments": arguments}
+
+    def _encode_result(self, message: ToolResultMessage) -> bytes:
+        content = message.content
+        if len(content) == 1 and type(content[0]) is TextContent:
+            output: Any = content[0].text
         else:
-            yield from _encode_thinking(block)
-    if texts:
-        yield _encode_texts(texts)
+            output = [_build_part(block) for block in content]
+        kind = "custom_tool_call_output" if message.tool_call_id in self._custom else "function_call_output"
+        id = self._ids.get(message.tool_call_id) or encode_call_id(message.tool_call_id)
+        return encode_json({"type": kind, "call_id": id, "output": output})
+
+
+def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> bytes:
+    """Encode the messages; those of a list that only grows are encoded once."""
+    own_ids = model.provider if model.base_url and not _is_openai(model.base_url) else None
+    base: object = getattr(messages, "base", None)
+    if not isinstance(base, MemoList):
+        encoded = _EncodedMessages(tools, own_ids)
+        encoded.extend(messages)
+        return encoded.join(len(messages))
+    grown = cast(MemoList[Message], base)
+    known: _EncodedMessages | None = grown.memo.get(_MEMO)
+    if known is None or known.renamed != tools.renamed or known.own_ids != own_ids:
+        known = grown.memo[_MEMO] = _EncodedMessages(tools, own_ids)
+    known.extend(grown[len(known.pieces) : len(messages)])
+    return known.join(len(messages))
+
+
+def _drop_trailing_reasoning(content: Sequence[Content]) -> Sequence[Content]:
+    """Drop reasoning at the end of an answer: the server would refuse it."""
+    end = len(content)
+    while end and _is_reasoning(content[end - 1]):
+        end -= 1
+    return content if end == len(content) else content[:end]
 
 
 def _is_reasoning(block: Content) -> bool:
     """Whether an item must follow the block; an item of an unknown type counts as such an item."""
-    if isinstance(block, TextContent):
+    if type(block) is TextContent:
         return not block.text
-    return isinstance(block, ThinkingContent) and not block.redacted
+    return type(block) is ThinkingContent and not block.redacted
 
 
-def _encode_texts(texts: Sequence[TextContent]) -> bytes:
+def _build_message(texts: Sequence[TextContent]) -> dict[str, Any]:
     item: dict[str, Any] = {
         "type": "message",
         "role": "assistant",
@@ -245,40 +277,15 @@ def _encode_texts(texts: Sequence[TextContent]) -> bytes:
     }
     if texts[0].signature in PHASES:
         item["phase"] = texts[0].signature
-    return encode_json(item)
+    return item
 
 
-def _encode_thinking(block: ThinkingContent) -> Iterable[bytes]:
-    """Encode an item as the server sent it; thinking without a signature is left out."""
-    signature = block.signature
-    if signature is None:
-        return
+def _build_reasoning(block: ThinkingContent, signature: str) -> Any:
+    """Build an item as the server sent it."""
     if signature.startswith("{"):
-        yield signature.encode()
-    else:
-        summary = [{"type": "summary_text", "text": block.thinking}] if block.thinking else []
-        yield encode_json({"type": "reasoning", "summary": summary, "encrypted_content": signature})
-
-
-def _encode_call(call: ToolCall, encoded: _EncodedMessages) -> bytes:
-    name = encoded.names.to_wire(call.name)
-    if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
-        encoded.custom.add(call.id)
-        item = {"type": CUSTOM, "call_id": encoded.ids[call.id], "name": name, "input": call.arguments["input"]}
-    else:
-        arguments = encode_json(call.arguments).decode()
-        item = {"type": "function_call", "call_id": encoded.ids[call.id], "name": name, "arguments": arguments}
-    return encode_json(item)
-
-
-def _encode_result(message: ToolResultMessage, encoded: _EncodedMessages) -> bytes:
-    content = message.content
-    output: Any = [_build_part(block) for block in content]
-    if len(content) == 1 and isinstance(content[0], TextContent):
-        output = content[0].text
-    kind = "custom_tool_call_output" if message.tool_call_id in encoded.custom else "function_call_output"
-    id = encoded.ids.get(message.tool_call_id) or encode_call_id(message.tool_call_id)
-    return encode_json({"type": kind, "call_id": id, "output": output})
+        return msgspec.Raw(signature.encode())
+    summary = [{"type": "summary_text", "text": block.thinking}] if block.thinking else []
+    return {"type": "reasoning", "summary": summary, "encrypted_content": signature}
 
 
 def _build_part(block: Content) -> dict[str, Any]:

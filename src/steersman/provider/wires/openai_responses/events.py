@@ -20,25 +20,6 @@ Id: TypeAlias = str | int | None
 """An id; some compatible servers send numbers."""
 
 
-class Event(msgspec.Struct, gc=False):
-    """Any event; some compatible servers leave out indexes, ids and sequence numbers."""
-
-    type: str = ""
-    delta: str = ""
-    output_index: int | None = None
-    item_id: Id = None
-    content_index: int | None = None
-    summary_index: int | None = None
-    text: str | None = None
-    refusal: str | None = None
-    item: msgspec.Raw = _EMPTY
-    arguments: msgspec.Raw = _EMPTY
-    response: msgspec.Raw = _EMPTY
-    error: msgspec.Raw = _EMPTY
-    code: msgspec.Raw = _EMPTY
-    message: msgspec.Raw = _EMPTY
-
-
 class Part(msgspec.Struct):
     """A part of a message or of reasoning."""
 
@@ -63,9 +44,38 @@ class OutputItem(msgspec.Struct):
     encrypted_content: str | None = None
 
 
+class Event(msgspec.Struct, gc=False):
+    """Any event; some compatible servers leave out indexes, ids and sequence numbers."""
+
+    type: str = ""
+    delta: str = ""
+    output_index: int | None = None
+    item_id: Id = None
+    content_index: int | None = None
+    summary_index: int | None = None
+    text: str | None = None
+    refusal: str | None = None
+    item: OutputItem | None = None
+    arguments: msgspec.Raw = _EMPTY
+    response: msgspec.Raw = _EMPTY
+    error: msgspec.Raw = _EMPTY
+    code: msgspec.Raw = _EMPTY
+    message: msgspec.Raw = _EMPTY
+
+
 class _ItemName(msgspec.Struct):
     type: str | None = None
     id: Id = None
+
+
+class _UnknownItem(msgspec.Struct):
+    item: _ItemName
+    type: str = ""
+    output_index: int | None = None
+
+
+class _RawItem(msgspec.Struct):
+    item: msgspec.Raw
 
 
 class _Details(msgspec.Struct):
@@ -90,8 +100,10 @@ def decode_usage(raw: msgspec.Raw) -> Usage:
 
     Malformed usage counts as unknown, so that it does not lose the answer.
     """
+    if not is_present(raw):
+        return Usage()
     try:
-        counts = _tokens.decode(raw) if is_present(raw) else _Tokens()
+        counts = _tokens.decode(raw)
     except (msgspec.DecodeError, RecursionError):
         return Usage()
     into, out = _decode_details(counts.input_tokens_details), _decode_details(counts.output_tokens_details)
@@ -101,11 +113,14 @@ def decode_usage(raw: msgspec.Raw) -> Usage:
     return Usage(known, counts.output_tokens, into.cached_tokens, into.cache_write_tokens, out.reasoning_tokens)
 
 
+_NO_DETAILS = _Details()
+
+
 def _decode_details(raw: msgspec.Raw) -> _Details:
     try:
-        return (_details.decode(raw) if raw else None) or _Details()
+        return (_details.decode(raw) if raw else None) or _NO_DETAILS
     except (msgspec.DecodeError, RecursionError):
-        return _Details()
+        return _NO_DETAILS
 
 
 class _Incomplete(msgspec.Struct):
@@ -123,10 +138,12 @@ class Response(msgspec.Struct):
     usage: msgspec.Raw = _EMPTY
 
 
-events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+decode_event = msgspec.json.Decoder(Event).decode
 responses: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
 _items: msgspec.json.Decoder[OutputItem] = msgspec.json.Decoder(OutputItem)
 _named: msgspec.json.Decoder[_ItemName] = msgspec.json.Decoder(_ItemName)
+_unknown: msgspec.json.Decoder[_UnknownItem] = msgspec.json.Decoder(_UnknownItem)
+_raw: msgspec.json.Decoder[_RawItem] = msgspec.json.Decoder(_RawItem)
 
 KNOWN_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
 """The types of items that are decoded; others are only kept."""
@@ -143,6 +160,22 @@ def decode_item(raw: msgspec.Raw) -> OutputItem:
         return OutputItem(known.type, known.id)
 
 
+def decode_event_of_unknown_item(data: str | bytes) -> Event | None:
+    """Decode an event whose item is of an unknown type, and so may have fields of any type; `None` for any other."""
+    try:
+        found = _unknown.decode(data)
+    except msgspec.DecodeError:
+        return None
+    name = found.item
+    known = name.type in KNOWN_ITEMS
+    return None if known else Event(found.type, output_index=found.output_index, item=OutputItem(name.type, name.id))
+
+
+def extract_item(data: str | bytes) -> bytes:
+    """Return the JSON of the item of an event."""
+    return bytes(_raw.decode(data).item)
+
+
 def is_present(raw: msgspec.Raw) -> bool:
     """Whether a field is present and not null."""
     return bool(raw) and bytes(raw) != b"null"
@@ -153,11 +186,16 @@ def decode_type(data: str) -> str:
     return _named.decode(data).type or ""
 
 
-def decode_with_surrogates(data: str) -> tuple[Event, str]:
-    """Decode an event with lone surrogates; the delta is returned unchanged, for its other half may follow."""
+def decode_with_surrogates(data: str) -> tuple[Event, bytes, str]:
+    """Decode an event with lone surrogates; also return the JSON without them, and the delta unchanged.
+
+    The other half of a surrogate in the delta may follow.
+    """
     plain: object = json.loads(data, parse_constant=_reject_constant)
     delta: object = cast(dict[str, Any], plain).get("delta") if isinstance(plain, dict) else None
-    return events.decode(encode_json(_replace_surrogates(plain))), delta if isinstance(delta, str) else ""
+    clean = encode_json(_replace_surrogates(plain))
+    read = decode_event_of_unknown_item(clean) or decode_event(clean)
+    return read, clean, delta if isinstance(delta, str) else ""
 
 
 def _replace_surrogates(value: Any, field: str = "") -> Any:

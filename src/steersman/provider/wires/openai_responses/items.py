@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
 
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
-from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part
+from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part, Response
 from steersman.provider.wires.protocol import encode_json
 from steersman.types.content import (
     Content,
@@ -16,10 +17,12 @@ from steersman.types.content import (
     ThinkingContent,
     ToolCall,
     escape_lone_surrogates,
+    has_truncated_call,
     parse_tool_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
+from steersman.types.messages import StopReason
 from steersman.types.stream import (
     StreamEvent,
     TextDelta,
@@ -34,6 +37,7 @@ from steersman.types.stream import (
 )
 
 Events: TypeAlias = list[StreamEvent]
+_get_order = attrgetter("order")
 
 
 class OpenBlock:
@@ -62,19 +66,24 @@ class OpenBlock:
             return TextDelta(words, self.index)
         return ThinkingDelta(words, self.index) if self.kind == "thinking" else ToolCallDelta(words, self.index)
 
-    def add_joined(self, words: str) -> Events:
+    def add_joined(self, words: str, out: Events) -> None:
         """Add text that may end inside a surrogate pair; a high surrogate at the end is held back."""
-        words, self.held = split_trailing_surrogate(self.held + words)
-        return [self.add(self._replace_surrogates(words))] if words else []
+        if self.held or not words.isascii():
+            words, self.held = split_trailing_surrogate(self.held + words)
+            words = self._replace_surrogates(words)
+        if words:
+            out.append(self.add(words))
 
-    def add_rest(self, whole: str) -> Events:
-        """Add what the deltas left out of the whole text."""
-        shown = [self.add(self._replace_surrogates(self.held))] if self.held else []
-        self.held = ""
+    def add_rest(self, whole: str, out: Events) -> str:
+        """Add what the deltas left out of the whole text; return all that was added."""
+        if self.held:
+            out.append(self.add(self._replace_surrogates(self.held)))
+            self.held = ""
         said = "".join(self.parts)
         if len(whole) > len(said) and whole.startswith(said):
-            shown.append(self.add(whole[len(said) :]))
-        return shown
+            out.append(self.add(whole[len(said) :]))
+            return whole
+        return said
 
     def _replace_surrogates(self, words: str) -> str:
         """Replace lone surrogates; in arguments they are escaped, so that no call runs with another character."""
@@ -169,6 +178,13 @@ class Output:
             self._by_id[given.id] = item
         return item
 
+    def begin_alone(self, item: OpenItem) -> bool:
+        """Whether the item is the only silent one; from now on it does not count as silent."""
+        if self.silent != [item]:
+            return False
+        self.silent.clear()
+        return True
+
     def take_silent(self, item: OpenItem) -> list[OpenItem]:
         """Return the silent items before this one; from now on neither they nor it count as silent."""
         earlier = [other for other in self.silent if other.order < item.order and other.kind and other.can_begin]
@@ -195,11 +211,12 @@ class Output:
 
     def find_or_open(self, index: int | None, given: OutputItem) -> OpenItem:
         """Return the item that a whole one belongs to, and open it if it is new."""
+        placed = self._by_index.get(index) if self._indexed and index is not None else None
+        if placed is not None and placed.is_same(given):
+            return placed
         same = [item for item in self.items if item.is_same(given)]
         if same:
-            # If an id occurs twice, the index decides.
-            placed = self._by_index.get(index) if self._indexed and index is not None else None
-            return placed if placed in same else same[0]
+            return same[0]
         item = self.find(index, given.id)
         if item is None or item.done or item.kind != given.type:
             item = self.open(index, given)
@@ -210,13 +227,11 @@ class Output:
         """Whether the server's indexes identify the items."""
         return self._indexed
 
-    def list_blocks(self) -> Iterator[OpenBlock]:
-        """Yield the blocks that have stopped, in the order of the answer."""
-        ordered = sorted(self.items, key=lambda item: item.order) if self._indexed else self.items
-        for item in ordered:
-            for part in sorted(item.blocks):
-                if item.blocks[part].content is not None:
-                    yield item.blocks[part]
+    def list_blocks(self) -> list[OpenBlock]:
+        """Return the blocks that have stopped, in the order of the answer."""
+        ordered = sorted(self.items, key=_get_order) if self._indexed else self.items
+        blocks = [item.blocks[part] for item in ordered for part in sorted(item.blocks)]
+        return [block for block in blocks if block.content is not None]
 
 
 def match_parts(item: OpenItem, parts: Sequence[Part]) -> list[tuple[int, Part | None]]:
@@ -224,6 +239,9 @@ def match_parts(item: OpenItem, parts: Sequence[Part]) -> list[tuple[int, Part |
 
     vLLM numbers the parts otherwise in its deltas. So a part belongs to the block whose text it begins with.
     """
+    only = item.blocks.get(0) if len(parts) == len(item.blocks) == 1 else None
+    if only is not None and get_words(parts[0]).startswith("".join(only.parts) or "\0"):
+        return [(0, parts[0])]
     texts = {number: text for number, part in enumerate(parts) if (text := get_words(part))}
     said = {number: "".join(item.blocks[number].parts) for number in sorted(item.blocks)}
     matched = {number: number for number, text in said.items() if texts.get(number, "").startswith(text or "\0")}
@@ -251,9 +269,9 @@ def get_words(part: Part) -> str:
     return (part.refusal if part.type == "refusal" else part.text) or ""
 
 
-def build_text(block: OpenBlock, whole: str | None, phase: str | None) -> TextContent:
-    """Build a text block from the whole text, or else from its deltas."""
-    return TextContent("".join(block.parts) if whole is None else whole, phase if phase in PHASES else None)
+def build_text(text: str, phase: str | None) -> TextContent:
+    """Build a text block."""
+    return TextContent(text, phase if phase in PHASES else None)
 
 
 def build_call(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -> ToolCall:
@@ -307,3 +325,22 @@ def build_signature(item: OutputItem, raw: bytes) -> str | None:
             kept.pop("content", None)
         kept.setdefault("summary", [])
     return encode_json(kept).decode()
+
+
+def classify_stop(status: str, response: Response, blocks: Sequence[OpenBlock]) -> tuple[str, StopReason, str | None]:
+    """Return the server's reason to stop, ours, and the error if it is one; from the status and from the content."""
+    reason: object = status
+    if status == "incomplete" and response.incomplete_details is not None:
+        reason = response.incomplete_details.reason or status
+    raw = str(reason)
+    refusals = [block.content.text for block in blocks if block.refused and isinstance(block.content, TextContent)]
+    if refusals:
+        return raw, "refusal", "".join(refusals)
+    if reason == "content_filter":
+        return raw, "refusal", "The provider's filter stopped the answer (content_filter)."
+    if reason == "max_output_tokens":
+        return raw, "length", None
+    if reason not in ("completed", "done"):
+        return raw, "error", f"The response ended as {status!r} for an unknown reason: {reason!r}."
+    calls = [block.content for block in blocks if type(block.content) is ToolCall]
+    return raw, "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use", None

@@ -8,6 +8,7 @@ Settings of a model (`get_model(..., settings={...})`):
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from steersman.provider.wires.openai_responses.decode import OpenAIResponsesDecoder
 from steersman.provider.wires.openai_responses.encode import encode_request, encode_tools, find_extra_tools
@@ -31,14 +32,15 @@ class OpenAIResponsesWire:
 
     def decoder(self, model: Model, request: Request) -> Decoder:
         """Return a new decoder for one answer."""
-        tools = encode_tools(request)
-        return OpenAIResponsesDecoder(model, tools.names, tools.known | find_extra_tools(model))
+        tools, extra = encode_tools(request.tools), find_extra_tools(model)
+        return OpenAIResponsesDecoder(model, tools.names, tools.known | extra if extra else tools.known)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""
         return classify_response(model, status, headers, body)
 
 
+@lru_cache(maxsize=64)
 def build_url(base: str) -> str:
     """Return the URL to post to; a base URL may be the whole URL already."""
     base = base.rstrip("/")
@@ -49,7 +51,8 @@ def _build_headers(model: Model, key: str | None) -> dict[str, str]:
     headers = {"accept": "text/event-stream", "content-type": "application/json"}
     if key:
         headers["authorization"] = f"Bearer {key}"
-    headers.update({name.lower(): value for name, value in model.headers.items()})
+    if model.headers:
+        headers.update({name.lower(): value for name, value in model.headers.items()})
     return headers
 
 
