@@ -28,7 +28,7 @@ from steersman import (
     agent_loop_continue,
     batched,
 )
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.messages import AssistantMessage, ToolResultMessage
 

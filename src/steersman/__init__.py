@@ -30,7 +30,8 @@ from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
     from steersman.agent.agent import Agent
-    from steersman.context.compaction.strategies import ContextConfig, SummaryCompaction
+    from steersman.context.compaction.config import ContextConfig
+    from steersman.context.compaction.strategies import SummaryCompaction
     from steersman.context.context import AgentContext
     from steersman.context.convert import default_convert_to_llm
     from steersman.events.stream import EventStream, create_agent_stream
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
     from steersman.loop.entry import agent_loop, agent_loop_continue, stream_assistant_response
     from steersman.policy.approval import Approval, Approved, fingerprint
     from steersman.policy.hooks import Hooks
-    from steersman.policy.limits import ExecutionLimits
-    from steersman.policy.repetition import RepeatedCalls
+    from steersman.policy.limits import ExecutionLimits, RepeatedCalls
     from steersman.policy.verdicts import Inject, Pass, Reject, Rewrite, Skip, Stop, Warn
     from steersman.provider.models.registry import get_model, stream_simple
-    from steersman.provider.streaming.retry import Retry
+    from steersman.provider.streaming.retry_strategy import Retry
     from steersman.session.session import Session
     from steersman.team.branches import Branching, run_branches
     from steersman.team.task import TaskKind, task_tool
@@ -71,7 +71,8 @@ __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "agent.agent": "Agent",
-        "context.compaction.strategies": "ContextConfig SummaryCompaction",
+        "context.compaction.config": "ContextConfig",
+        "context.compaction.strategies": "SummaryCompaction",
         "context.context": "AgentContext",
         "context.convert": "default_convert_to_llm",
         "events.stream": "EventStream create_agent_stream",
@@ -79,11 +80,10 @@ __getattr__, __dir__ = export_lazily(
         "loop.entry": "agent_loop agent_loop_continue stream_assistant_response",
         "policy.approval": "Approval Approved fingerprint",
         "policy.hooks": "Hooks",
-        "policy.limits": "ExecutionLimits",
-        "policy.repetition": "RepeatedCalls",
+        "policy.limits": "ExecutionLimits RepeatedCalls",
         "policy.verdicts": "Inject Pass Reject Rewrite Skip Stop Warn",
         "provider.models.registry": "get_model stream_simple",
-        "provider.streaming.retry": "Retry",
+        "provider.streaming.retry_strategy": "Retry",
         "session.session": "Session",
         "team.branches": "Branching run_branches",
         "team.task": "TaskKind task_tool",

@@ -12,7 +12,7 @@ from tests.loop.toolbox import Workshop, agent_of, count_steps, customs, echo, t
 
 from steersman import Agent, AgentContext, AgentLoopConfig, CancelToken, ContextConfig, ToolContext, agent_loop, tool
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_transcript, stall
-from steersman.tools.calling import count_abandoned_threads
+from steersman.tools.threads import count_abandoned_threads
 from steersman.types.events import AgentEnd, MessageEnd
 
 ABORTED = "tool call cancelled: operation aborted"

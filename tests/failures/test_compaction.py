@@ -20,7 +20,7 @@ from steersman import (
     SummaryCompaction,
     ToolCall,
 )
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error
 from steersman.types import wire
 from steersman.types.events import CompactionEnded

@@ -31,7 +31,7 @@ from steersman import (
     prun,
     tool,
 )
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, cut, error, run_virtual, stall, text
 from steersman.types.events import AgentEnd, MessageUpdate, TurnEnd, TurnStart
 

@@ -12,7 +12,7 @@ from tests.loop.play import listened, said
 from tests.rows import each_row
 
 from steersman import Agent, AgentBusy, AgentEvent, AgentMessage, ContextConfig, ExecutionLimits, Retry, tool
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, error, run_virtual
 
 

@@ -22,7 +22,7 @@ from steersman import (
     agent_loop_continue,
     tool,
 )
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, check_request, error, run_virtual, stall
 from steersman.types.messages import user_message
 from steersman.types.model import Model

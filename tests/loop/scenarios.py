@@ -26,7 +26,7 @@ from steersman import (
     prun_with_memo,
     tool,
 )
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import ScriptedModel, answer, call, cut, error, stall, text, thinking
 from steersman.types.model import Model, Request, StreamOptions, StreamResponse
 

@@ -19,7 +19,7 @@ from steersman import (
     agent_loop_continue,
     tool,
 )
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.context.entries import CompactionEntry
 from steersman.context.tokens import estimate_tokens, estimate_total_tokens
 from steersman.testing import EventCollector, ScriptedModel, answer, call, check_events

@@ -10,7 +10,7 @@ from tests.loop.toolbox import echo, texts
 from tests.loop.toolbox import unmanaged_agent_of as agent_of
 
 from steersman import Agent, AgentMessage, AssistantMessage, ContextConfig, Skip, Stop, Usage
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.context.tokens import estimate_total_tokens
 from steersman.provider.scripted.script import Turn
 from steersman.testing import ScriptedModel, answer, call, check_events, error

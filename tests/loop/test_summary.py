@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from steersman import Agent, ContextConfig, SummaryCompaction, Usage
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import EventCollector, ScriptedModel, answer, call, error
 from steersman.types.events import CompactionEnded
 

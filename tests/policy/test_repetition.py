@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.policy.repetition import RepeatedCalls, RepeatWatch, Repetition
+from steersman.policy.limits import RepeatedCalls, RepeatWatch, Repetition
 from steersman.types.content import ToolCall
 
 

@@ -12,7 +12,7 @@ from tests.session.shaky import ShakyHandle
 
 from steersman.session.journal import JournalWriter
 from steersman.testing import Deadlock, LeftBehind, VirtualClockLoop, run_virtual
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 
 
 def test_an_hour_passes_at_once_and_is_seen_by_everyone() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steersman.tools.calling import (
+from steersman.tools.threads import (
     Threads,
     call_in_thread,
     count_abandoned_threads,

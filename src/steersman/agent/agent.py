@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
+from steersman import loop
 from steersman.agent.options import (
     ChangeableOptions,
     MoreOptions,
@@ -18,33 +18,33 @@ from steersman.agent.options import (
     remove_output_policy,
 )
 from steersman.agent.settings import AgentSettings
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.context import AgentContext
-from steersman.events.stream import Channel, EventStream
 from steersman.loop.config import AgentLoopConfig, ApproveFn, QueueMode, SteeringPolicy, ToolExecution
-from steersman.loop.entry import PromptLike, Start, check_answerable, parse_prompts, read_prompts, start_run
 from steersman.loop.inbox import Inbox
 from steersman.loop.option_names import SPELLINGS
 from steersman.policy.filters import InputFilter
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.models.registry import get_model
-from steersman.provider.streaming.retry import Retry, RetryStrategy
-from steersman.tools.output import ToolContext
+from steersman.provider.streaming.retry_strategy import Retry, RetryStrategy
 from steersman.tools.table import ToolLike, read_tools
-from steersman.tools.tool import Tool
-from steersman.types.cancel import CancelToken
 from steersman.types.continuation import Branch, ContinuationKind, Default, Initial, Rerun
 from steersman.types.guards import UNSET
-from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage
 from steersman.types.model import Model, StreamFn, ThinkingLevel
 from steersman.types.result import OutputT, RunResult
 
 if TYPE_CHECKING:
     from steersman.agent.images import ImageLike
+    from steersman.events.stream import Channel, EventStream
+    from steersman.loop.entry import PromptLike, Start
     from steersman.policy.approval import Approval
     from steersman.server import McpServer
     from steersman.session.session import Session
+    from steersman.tools.output import ToolContext
+    from steersman.tools.tool import Tool
+    from steersman.types.cancel import CancelToken
+    from steersman.types.journal import Journal
 
 NewOutputT = TypeVar("NewOutputT")
 
@@ -157,20 +157,22 @@ class Agent(AgentSettings, Generic[OutputT]):
         Iterate over the stream, await it, or both. `images` are paths, bytes or `ImageContent`. `deps` is what tools
         get as `ctx.deps` in this run, in place of the agent's own; `None` too.
         """
-        prompts = read_prompts(x) if not images else _read_illustrated(x, images)
+        prompts = loop.read_prompts(x) if not images else _read_illustrated(x, images)
         if self.context.running or self._session_link is not None:
             self._check_idle()
-        return start_run(self, Start(prompts, Initial(), deps=deps))
+        return loop.start_run(self, loop.Start(prompts, Initial(), deps=deps))
 
     async def run(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = UNSET) -> RunResult[OutputT]:
         """Run a prompt to its end. A failed model, tool or hook does not raise: `end_reason` says so."""
-        prompts = read_prompts(x) if not images else _read_illustrated(x, images)
+        prompts = loop.read_prompts(x) if not images else _read_illustrated(x, images)
         if self.context.running or self._session_link is not None:
             self._check_idle()
-        return await start_run(self, Start(prompts, Initial(), silent=True, deps=deps))
+        return await loop.start_run(self, loop.Start(prompts, Initial(), silent=True, deps=deps))
 
     def run_sync(self, x: PromptLike, images: Sequence[ImageLike] = (), *, deps: Any = UNSET) -> RunResult[OutputT]:
         """The same without an event loop."""
+        import asyncio  # loaded with the first run, as the loop is
+
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -182,9 +184,9 @@ class Agent(AgentSettings, Generic[OutputT]):
     def continue_(self, kind: ContinuationKind | None = None, *, deps: Any = UNSET) -> EventStream[OutputT]:
         """Go on from where the conversation is: after an error, an abort, or with what was queued since."""
         self._check_idle()
-        conversion = check_answerable(self.context.log, self.config, queued=len(self.inbox) > 0)
+        conversion = loop.check_answerable(self.context.log, self.config, queued=len(self.inbox) > 0)
         kind = Default() if kind is None or type(kind) is Initial else kind
-        return start_run(self, Start((), kind, deps=deps, conversion=conversion))
+        return loop.start_run(self, loop.Start((), kind, deps=deps, conversion=conversion))
 
     def rerun(self, tag: str | None = None, *, at: str | int | None = None) -> EventStream[OutputT]:
         """Repeat the last answer, or the one at the entry `at`.
@@ -196,7 +198,7 @@ class Agent(AgentSettings, Generic[OutputT]):
         link = self._session_link
         log = self.context.log if link is None or at is None else link.find_log_with(at)
         place = at if link is None else link.resolve_entry(at)
-        return start_run(self, Start((), Rerun(tag), log.rewind(place), parent_loop_id=log.find_loop(place)))
+        return loop.start_run(self, loop.Start((), Rerun(tag), log.rewind(place), parent_loop_id=log.find_loop(place)))
 
     def branch(
         self, at: str | int, tag: str | None = None, *, prompt: PromptLike | None = None
@@ -209,9 +211,9 @@ class Agent(AgentSettings, Generic[OutputT]):
         check_entry(tag, at)
         link = self._session_link
         log = self.context.log.fork(at) if link is None else link.find_log_with(at).fork(link.resolve_entry(at))
-        prompts = [] if prompt is None else read_prompts(prompt)
-        conversion = None if prompts else check_answerable(log, self.config, queued=len(self.inbox) > 0)
-        return start_run(self, Start(prompts, Branch(tag), log, conversion=conversion))
+        prompts = [] if prompt is None else loop.read_prompts(prompt)
+        conversion = None if prompts else loop.check_answerable(log, self.config, queued=len(self.inbox) > 0)
+        return loop.start_run(self, loop.Start(prompts, Branch(tag), log, conversion=conversion))
 
     def compact(self, config: ContextConfig | None = None) -> bool:
         """Shorten what the model sees without asking a model; returns whether anything became shorter."""
@@ -257,7 +259,7 @@ class Agent(AgentSettings, Generic[OutputT]):
         """
         from steersman.loop.sub_agent import run_sub_agent  # as above
 
-        return await run_sub_agent(self.make_sub_agent(), ctx, read_prompts(x), name or ctx.tool_name)
+        return await run_sub_agent(self.make_sub_agent(), ctx, loop.read_prompts(x), name or ctx.tool_name)
 
     def make_sub_agent(self, **changes: Unpack[ChangeableOptions]) -> Agent[OutputT]:
         """The copy that works on behalf of a tool call; keyword arguments change options of `Agent`."""
@@ -303,8 +305,8 @@ def _read_illustrated(x: PromptLike, images: Sequence[ImageLike]) -> list[AgentM
     from steersman.agent.images import add_images  # most prompts have none
 
     # Images say enough: there may be no text beside them.
-    prompts = [UserMessage()] if isinstance(x, str) and not x.strip() else parse_prompts(x)
-    return read_prompts(add_images(prompts, images))
+    prompts = [UserMessage()] if isinstance(x, str) and not x.strip() else loop.parse_prompts(x)
+    return loop.read_prompts(add_images(prompts, images))
 
 
 def _leave_out_defaults(own: dict[str, Any], options: Collection[str]) -> dict[str, Any]:

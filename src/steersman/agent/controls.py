@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from steersman import loop
 from steersman.agent.options import add_output_policy
 from steersman.context.context import AgentContext
 from steersman.events.dispatch import WHOLE_EVENTS, Dispatcher, Subscriber, SubscriptionId
-from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig, SteeringPolicy
-from steersman.loop.entry import OnePromptLike, ToolTable, read_one_prompt
 from steersman.loop.inbox import Inbox, Queues, Receipt
 from steersman.loop.output import OutputPolicy
 from steersman.loop.questions import Answer, Questions
-from steersman.tools.calling import call_soon_in
+from steersman.tools.table import ToolTable
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import AgentBusy
 from steersman.types.events import ApprovalRequested
@@ -24,7 +22,11 @@ from steersman.types.messages import AgentMessage
 from steersman.types.usage import NO_USAGE
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from steersman.agent.session_link import SessionLink
+    from steersman.events.stream import Channel
+    from steersman.loop.entry import OnePromptLike
     from steersman.loop.run import Run
     from steersman.session.session import Session
 
@@ -49,13 +51,13 @@ class AgentControls:
             raise ValueError(f"mode is 'skip', 'cancel', 'wait' or None, got {mode!r}.")
         if self._session_link is not None:
             self._session_link.check_open()
-        return self.inbox.add("steering", read_one_prompt(x), mode=mode, key=key)
+        return self.inbox.add("steering", loop.read_one_prompt(x), mode=mode, key=key)
 
     def follow_up(self, x: OnePromptLike, *, key: str | None = None) -> Receipt:
         """Queue a message, given as for `steer`, for when the agent would otherwise stop. Safe from other threads."""
         if self._session_link is not None:
             self._session_link.check_open()
-        return self.inbox.add("follow_up", read_one_prompt(x), key=key)
+        return self.inbox.add("follow_up", loop.read_one_prompt(x), key=key)
 
     @property
     def queued(self) -> Queues:
@@ -80,6 +82,8 @@ class AgentControls:
 
     async def wait_for_idle(self) -> None:
         """Return once no run is going on. The run may be one of another thread."""
+        import asyncio  # loaded with the first run, as the loop is
+
         while self._has_run():
             waiter, channel = asyncio.get_running_loop().create_future(), self._channel
             self._idle.append(waiter)
@@ -192,7 +196,7 @@ class AgentControls:
         self.current_run: Run | None = None
         self._token: CancelToken | None = None
         self._channel: Channel | None = None
-        self._idle: list[asyncio.Future[None]] = []
+        self._idle: list[Future[None]] = []
 
     def _check_idle(self) -> None:
         if self._session_link is not None:
@@ -212,15 +216,17 @@ class AgentControls:
 
     def _wake_waiters(self) -> None:
         """Wake `wait_for_idle`."""
+        from steersman.tools.threads import call_soon_in, is_running_in  # with asyncio, which a waiter has loaded
+
         idle, self._idle = self._idle, []
         for waiter in idle:
-            loop = waiter.get_loop()
-            if loop is asyncio._get_running_loop():
+            home = waiter.get_loop()
+            if is_running_in(home):
                 _end_wait(waiter)
             else:
-                call_soon_in(loop, _end_wait, waiter)
+                call_soon_in(home, _end_wait, waiter)
 
 
-def _end_wait(waiter: asyncio.Future[None]) -> None:
+def _end_wait(waiter: Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)

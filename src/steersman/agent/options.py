@@ -7,7 +7,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.loop.config import (
     AgentLoopConfig,
     ApproveFn,
@@ -25,10 +25,9 @@ from steersman.loop.option_names import read_options
 from steersman.loop.output import OutputForm, OutputPolicy
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import Policy
-from steersman.policy.limits import ExecutionLimits
-from steersman.policy.repetition import RepeatedCalls
+from steersman.policy.limits import ExecutionLimits, RepeatedCalls
 from steersman.provider.models.registry import check_provider, get_model
-from steersman.provider.streaming.retry import RetryStrategy
+from steersman.provider.streaming.retry_strategy import RetryStrategy
 from steersman.tools.table import ToolLike
 from steersman.types.continuation import TurnTrigger
 from steersman.types.messages import MessageLike

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING
 from steersman.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from steersman.context.compaction.strategies import (
-        CompactionConfig,
-        CompactionStrategy,
-        ContextConfig,
-        DefaultCompaction,
-        SummaryCompaction,
-    )
+    from steersman.context.compaction.config import CompactionConfig, CompactionStrategy, ContextConfig
+    from steersman.context.compaction.strategies import DefaultCompaction, SummaryCompaction
     from steersman.context.context import AgentContext
     from steersman.context.convert import default_convert_to_llm
     from steersman.context.entries import CompactionEntry, Entry, MessageEntry, PrunEntry, UndoEntry
@@ -24,9 +19,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "compaction.strategies": (
-            "CompactionConfig CompactionStrategy ContextConfig DefaultCompaction SummaryCompaction"
-        ),
+        "compaction.config": "CompactionConfig CompactionStrategy ContextConfig",
+        "compaction.strategies": "DefaultCompaction SummaryCompaction",
         "context": "AgentContext",
         "convert": "default_convert_to_llm",
         "entries": "CompactionEntry Entry MessageEntry PrunEntry UndoEntry",

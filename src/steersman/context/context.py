@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast, overload
 
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
-from steersman.context.repair import Repairer
 from steersman.context.tokens import HeadSize
 from steersman.types.artifacts import ArtifactChange
 from steersman.types.continuation import ContinuationKind
@@ -18,7 +17,7 @@ from steersman.types.messages import AgentMessage, MessageLike, UserMessage, to_
 from steersman.types.state import StateChange
 
 if TYPE_CHECKING:
-    from steersman.context.repair import Recovery
+    from steersman.context.repair import Recovery, Repairer
 
 
 class Transcript(Sequence[AgentMessage]):
@@ -247,6 +246,8 @@ class AgentContext:
     def get_repairer(self, provider: str, model: str) -> Repairer:
         """The repairer of this context, which repairs only new messages as long as the model stays the same."""
         if self.repairer is None or (self.repairer.provider, self.repairer.model) != (provider, model):
+            from steersman.context.repair import Repairer  # only a run needs it
+
             self.repairer = Repairer(provider, model)
         return self.repairer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import logging
 from collections.abc import Callable, Collection
 from typing import Protocol, TypeAlias, get_args
 
@@ -18,7 +17,6 @@ Callbacks: TypeAlias = tuple[tuple[SubscriptionId, Subscriber], ...]
 WHOLE_EVENTS: frozenset[type[AgentEvent]] = frozenset(get_args(AgentEvent)) - {MessageUpdate}
 """The classes of all events but the deltas of an answer."""
 
-_log = logging.getLogger("steersman")
 _ids = itertools.count(1)
 # What dispatchers without subscribers share; it is replaced, never changed.
 _NO_IDS: frozenset[SubscriptionId] = frozenset()
@@ -126,9 +124,15 @@ class Dispatcher:
             except BaseException as error:  # noqa: BLE001  # whatever a watcher does, even exiting, the run goes on
                 self.unsubscribe(number)
                 failures = [*(failures or ()), f"{callback!r} raised {type(error).__name__}: {error}"]
-                _log.error("A subscriber raised on %s and was removed.", event.type, exc_info=error)
+                _log_failure(event, error)
         self.dispatching = outer
         if self.has_held_events and not outer:
             self.has_held_events = False
             return failures or []
         return failures
+
+
+def _log_failure(event: AgentEvent, error: BaseException) -> None:
+    from logging import getLogger  # a millisecond at import, and only errors need it
+
+    getLogger("steersman").error("A subscriber raised on %s and was removed.", event.type, exc_info=error)

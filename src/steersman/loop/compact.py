@@ -10,20 +10,15 @@ from typing import Any
 
 import msgspec
 
+from steersman.context.compaction.config import CompactionConfig, CompactionStrategy, ContextConfig
 from steersman.context.compaction.steps import ImageCompaction, count_image_bytes
-from steersman.context.compaction.strategies import (
-    CompactionConfig,
-    CompactionStrategy,
-    ContextConfig,
-    DefaultCompaction,
-    halve_limit,
-    subtract_overhead,
-)
+from steersman.context.compaction.strategies import DefaultCompaction, halve_limit, subtract_overhead
 from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
 from steersman.loop.config import can_take, resolve
 from steersman.loop.request import count_tokens, make_options
 from steersman.loop.run import Run
-from steersman.policy.hooks import HookError, call, decide
+from steersman.policy.answers import call, decide
+from steersman.policy.hooks import HookError
 from steersman.policy.verdicts import Skip, Stop
 from steersman.provider.streaming.normalize import get_error_info, stream_events
 from steersman.types.content import TextContent, ToolCall

@@ -10,17 +10,16 @@ from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.convert import default_convert_to_llm
 from steersman.loop.option_names import SPELLINGS, drop_replaced, read_options
 from steersman.loop.transforms import Transform, bind_transform
 from steersman.policy.filters import InputFilter
 from steersman.policy.hooks import POLICY_SEAMS, SEAMS, Policy, Seams
-from steersman.policy.limits import ExecutionLimits
-from steersman.policy.repetition import DEFAULT_REPEATED_CALLS, RepeatedCalls
+from steersman.policy.limits import ExecutionLimits, RepeatedCalls
 from steersman.provider.models.presets import PRESETS
 from steersman.provider.models.registry import complete_model, get_model
-from steersman.provider.streaming.retry import Retry, RetryStrategy
+from steersman.provider.streaming.retry_strategy import Retry, RetryStrategy
 from steersman.types.continuation import TurnTrigger
 from steersman.types.events import LoopConfigSnapshot
 from steersman.types.guards import is_instance
@@ -247,7 +246,7 @@ class AgentLoopConfig:
     execution_limits: ExecutionLimits | None = None
     retry_strategy: RetryStrategy | None = Retry()
     fallbacks: Sequence[Model | str] = ()
-    repeated_calls: RepeatedCalls | None = DEFAULT_REPEATED_CALLS
+    repeated_calls: RepeatedCalls | None = RepeatedCalls()
     first_turn_trigger: TurnTrigger = "user"
 
     tool_execution: ToolExecution = "parallel"

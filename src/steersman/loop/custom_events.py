@@ -9,7 +9,7 @@ import msgspec
 
 from steersman.loop.ending import Phase
 from steersman.loop.run import Run
-from steersman.tools.calling import is_running_in
+from steersman.tools.threads import is_running_in
 from steersman.types.events import CustomEvent
 
 

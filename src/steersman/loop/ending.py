@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
-from steersman.tools.calling import call_soon_in, is_running_in
+from steersman.tools.threads import call_soon_in, is_running_in
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import EndReason

@@ -25,8 +25,7 @@ from steersman.loop.request import Conversion, ModelClient
 from steersman.loop.run import Run, Turn
 from steersman.loop.run_loop import NOTHING_TO_ANSWER, ensure_ended, run_loop
 from steersman.policy.limits import ExecutionTracker
-from steersman.tools.table import build_tool_table, has_toolsets
-from steersman.tools.tool import Tool
+from steersman.tools.table import ToolTable
 from steersman.types.cancel import CancelToken
 from steersman.types.content import Content
 from steersman.types.continuation import ContinuationKind, Default, Initial
@@ -52,9 +51,6 @@ PromptLike: TypeAlias = MessageLike | Sequence[MessageLike | Content | Sequence[
 OnePromptLike: TypeAlias = MessageLike | Sequence[Content | Mapping[str, Any] | str]
 """What makes one message: a string, a message, a dict, or a list of content blocks."""
 _BLOCKS = get_args(Content)
-# What a table has until it is built; never changed.
-_NO_TOOLS: list[Any] = []
-_NO_NAMES: dict[str, Tool] = {}
 
 
 class Inherited(msgspec.Struct, frozen=True):
@@ -87,28 +83,6 @@ class Start(msgspec.Struct, frozen=True):
     parent_loop_id: str | None = None
     deps: Any = UNSET
     conversion: Conversion | None = None
-
-
-class ToolTable:
-    """The tools of a context by name: built at first use, when the list has changed, and with each run for toolsets."""
-
-    __slots__ = ("_given", "_has_toolsets", "by_name")
-
-    def __init__(self) -> None:
-        self.by_name = _NO_NAMES
-        self._given: Sequence[Any] = _NO_TOOLS
-        self._has_toolsets = False
-
-    def read(self, tools: Sequence[Any], *, new_run: bool = False) -> dict[str, Tool]:
-        """The table of these tools, the same object as long as they are the same."""
-        if tools != self._given or (new_run and self._has_toolsets):
-            self._build(tools)
-        return self.by_name
-
-    def _build(self, tools: Sequence[Any]) -> None:
-        self.by_name = build_tool_table(tools)
-        self._given = tools[:]
-        self._has_toolsets = has_toolsets(tools)
 
 
 class Host(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.policy.limits import ExecutionLimits
-from steersman.provider.streaming.retry import Retry
+from steersman.provider.streaming.retry_strategy import Retry
 from steersman.types.guards import find_nearest
 
 SPELLINGS = {"limits": "execution_limits", "retry": "retry_strategy"}

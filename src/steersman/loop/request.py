@@ -16,10 +16,11 @@ from steersman.loop.config import AgentLoopConfig, can_take, resolve
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
-from steersman.policy.hooks import decide
+from steersman.policy.answers import decide
 from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches
-from steersman.provider.streaming.retry import Retry, with_retry
+from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry_strategy import Retry
 from steersman.types.errors import AuthenticationError, ContextOverflowError
 from steersman.types.events import TurnRequest
 from steersman.types.messages import AgentMessage, to_messages

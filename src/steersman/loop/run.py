@@ -17,9 +17,8 @@ from steersman.loop.config import AgentLoopConfig
 from steersman.loop.ending import DEADLINE, CancelWatch, Ending, Phase, describe_abort
 from steersman.loop.inbox import QueuedMessage
 from steersman.policy.hooks import Decision, Guards, PolicyView, join_guards
-from steersman.policy.limits import ExecutionTracker
-from steersman.policy.repetition import RepeatWatch
-from steersman.tools.calling import call_soon_in
+from steersman.policy.limits import ExecutionTracker, RepeatWatch
+from steersman.tools.threads import call_soon_in
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception

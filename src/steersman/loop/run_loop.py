@@ -15,8 +15,9 @@ from steersman.loop.request import convert
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save
 from steersman.loop.turn import close_turn, fail_between_turns, find_trigger, take_turn
+from steersman.policy.answers import decide, observe
 from steersman.policy.filters import apply_filters
-from steersman.policy.hooks import PROCEED, HookError, decide, observe
+from steersman.policy.hooks import PROCEED, HookError
 from steersman.types.continuation import Initial
 from steersman.types.events import AgentEnd, AgentStart, InputRejected, TurnStart
 from steersman.types.result import RunResult

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from steersman.types.cancel import CancelToken
 from steersman.types.messages import AgentMessage
 
-Signal: TypeAlias = asyncio.Event | CancelToken
-Transform: TypeAlias = Callable[[list[AgentMessage], Signal, bool], Any]
+if TYPE_CHECKING:
+    import asyncio
+
+Signal: TypeAlias = "asyncio.Event | CancelToken"
+Transform: TypeAlias = "Callable[[list[AgentMessage], Signal, bool], Any]"
 
 _NAMES = ("messages", "signal", "overflow")
 _P = inspect.Parameter

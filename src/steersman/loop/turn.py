@@ -11,8 +11,9 @@ from steersman.loop.inbox import add_message, add_pending, open_inbox
 from steersman.loop.request import ModelClient, exceeds_threshold
 from steersman.loop.run import FutileCompaction, Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, STEERED, Outcome, execute_tool_calls
-from steersman.policy.hooks import HookError, decide, observe
-from steersman.policy.repetition import RepeatWatch
+from steersman.policy.answers import decide, observe
+from steersman.policy.hooks import HookError
+from steersman.policy.limits import RepeatWatch
 from steersman.types.continuation import Branch, Compaction, Initial, TurnTrigger
 from steersman.types.events import LoopDetected, PrunApplied, TurnEnd, TurnStart
 from steersman.types.messages import AssistantMessage, user_message

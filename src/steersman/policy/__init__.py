@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from steersman.policy.approval import Approval, Approved, fingerprint
     from steersman.policy.filters import InputFilter
     from steersman.policy.hooks import HookError, Hooks, Policy, PolicyView
-    from steersman.policy.limits import ExecutionLimits
+    from steersman.policy.limits import ExecutionLimits, RepeatedCalls
     from steersman.policy.ready.audit import AuditLog
     from steersman.policy.ready.audit_chain import AuditAnchor, AuditError, AuditReport, verify_audit_log
     from steersman.policy.ready.budget import BudgetError, DailyBudget, Spent
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from steersman.policy.ready.redaction import PiiRedaction
     from steersman.policy.ready.suspicion import Suspicion, score_text
     from steersman.policy.ready.tool_list import ToolAllowList
-    from steersman.policy.repetition import RepeatedCalls
     from steersman.policy.verdicts import FilterVerdict, Inject, Pass, Reject, Rewrite, Skip, Stop, Verdict, Warn
 
 __getattr__, __dir__ = export_lazily(
@@ -29,7 +28,7 @@ __getattr__, __dir__ = export_lazily(
         "approval": "Approval Approved fingerprint",
         "filters": "InputFilter",
         "hooks": "HookError Hooks Policy PolicyView",
-        "limits": "ExecutionLimits",
+        "limits": "ExecutionLimits RepeatedCalls",
         "ready.audit": "AuditLog",
         "ready.audit_chain": "AuditAnchor AuditError AuditReport verify_audit_log",
         "ready.budget": "BudgetError DailyBudget Spent",
@@ -39,7 +38,6 @@ __getattr__, __dir__ = export_lazily(
         "ready.redaction": "PiiRedaction",
         "ready.suspicion": "Suspicion score_text",
         "ready.tool_list": "ToolAllowList",
-        "repetition": "RepeatedCalls",
         "verdicts": "FilterVerdict Inject Pass Reject Rewrite Skip Stop Verdict Warn",
     },
 )

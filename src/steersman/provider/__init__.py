@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from steersman.provider.models.registry import get_model, list_provider_names, register_provider, stream_simple
     from steersman.provider.scripted.model import ScriptedModel
     from steersman.provider.streaming.output_tool import with_output_tool
-    from steersman.provider.streaming.retry import Retry, RetryStrategy
+    from steersman.provider.streaming.retry_strategy import Retry, RetryStrategy
     from steersman.provider.wires.openai_chat.wire import OpenAIChat
     from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire
 
@@ -32,7 +32,7 @@ __getattr__, __dir__ = export_lazily(
         "models.registry": "get_model list_provider_names register_provider stream_simple",
         "scripted.model": "ScriptedModel",
         "streaming.output_tool": "with_output_tool",
-        "streaming.retry": "Retry RetryStrategy",
+        "streaming.retry_strategy": "Retry RetryStrategy",
         "wires.openai_chat.wire": "OpenAIChat",
         "wires.protocol": "Decoder HttpRequest Wire",
     },

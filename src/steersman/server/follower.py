@@ -21,7 +21,7 @@ from steersman.server.hub import Hub
 from steersman.server.position import Position
 from steersman.session.relay import Piece, Snapshot, Told, read_told
 from steersman.session.stores.store import FollowedStore, Following, SessionError
-from steersman.tools.calling import call_soon_in
+from steersman.tools.threads import call_soon_in
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.events import MessageStart, MessageUpdate
 from steersman.types.messages import PartialMessage

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
 from steersman.session.orders import Order
-from steersman.tools.calling import call_soon_in
+from steersman.tools.threads import call_soon_in
 from steersman.types.continuation import Initial
 
 if TYPE_CHECKING:

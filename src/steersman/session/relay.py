@@ -17,7 +17,7 @@ import msgspec
 
 from steersman.session.journal import JournalWriter
 from steersman.session.stores.store import FollowedHandle
-from steersman.tools.calling import call_soon_in
+from steersman.tools.threads import call_soon_in
 from steersman.types.events import (
     AgentEnd,
     AgentEvent,

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 from weakref import WeakMethod, finalize
 
-from steersman.context.compaction.strategies import ContextConfig, compact_log, undo_change
+from steersman.context.compaction.config import ContextConfig
+from steersman.context.compaction.strategies import compact_log, undo_change
 from steersman.context.entries import Entry
 from steersman.context.log import Log
 from steersman.context.repair import Recovery

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, cast
 import msgspec
 
 from steersman.agent.agent import Agent
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.context import AgentContext
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig, ApproveFn, ToolExecution

@@ -55,6 +55,33 @@ def build_tool_table(tools: Iterable[ToolLike]) -> dict[str, Tool]:
     return table
 
 
+# What a table has until it is built; never changed.
+_NO_TOOLS: list[Any] = []
+_NO_NAMES: dict[str, Tool] = {}
+
+
+class ToolTable:
+    """The tools of a context by name: built at first use, when the list has changed, and with each run for toolsets."""
+
+    __slots__ = ("_given", "_has_toolsets", "by_name")
+
+    def __init__(self) -> None:
+        self.by_name = _NO_NAMES
+        self._given: Sequence[Any] = _NO_TOOLS
+        self._has_toolsets = False
+
+    def read(self, tools: Sequence[Any], *, new_run: bool = False) -> dict[str, Tool]:
+        """The table of these tools, the same object as long as they are the same."""
+        if tools != self._given or (new_run and self._has_toolsets):
+            self._build(tools)
+        return self.by_name
+
+    def _build(self, tools: Sequence[Any]) -> None:
+        self.by_name = build_tool_table(tools)
+        self._given = tools[:]
+        self._has_toolsets = has_toolsets(tools)
+
+
 def read_tools(tools: Iterable[ToolLike]) -> list[Tool | Toolset]:
     """Return the tools as a list in which functions and objects have become tools; toolsets stay toolsets."""
     _check_list(tools)

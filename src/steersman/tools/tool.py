@@ -19,12 +19,7 @@ from typing import (
 
 import msgspec
 
-from steersman.tools.calling import (
-    CallingConvention,
-    build_convention_from_schema,
-    build_convention_from_signature,
-    run_in_thread,
-)
+from steersman.tools.calling import CallingConvention, build_convention_from_schema, build_convention_from_signature
 from steersman.tools.output import ToolContext, normalize_output
 from steersman.tools.schema.from_types import Parameters, convert_checked, read_parameters
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
@@ -171,7 +166,7 @@ class Tool(Generic[P, R]):
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         """Run the tool with checked arguments; exceptions of the tool pass through."""
         calling = self._calling
-        positional, named = calling.bind(arguments, ctx)
+        positional, named = _bind(calling, arguments, ctx)
         try:
             if calling.threaded:
                 value = await self._call_in_thread(positional, named, ctx)
@@ -185,6 +180,8 @@ class Tool(Generic[P, R]):
         return normalize_output(value)
 
     async def _call_in_thread(self, positional: Sequence[Any], named: dict[str, Any], ctx: ToolContext) -> Any:
+        from steersman.tools.threads import run_in_thread  # with asyncio, which only a run needs
+
         function, on_late = self._calling.function, ctx.on_late
         if on_late is None:
             return await run_in_thread(lambda: function(*positional, **named))
@@ -356,3 +353,24 @@ def _to_dict(name: str, arguments: Any) -> dict[str, Any]:
     raise InvalidArguments(
         f"Invalid arguments for tool {name!r}:\narguments: expected an object, got {arguments!r:.80}"
     )
+
+
+def _bind(calling: CallingConvention, arguments: dict[str, Any], ctx: ToolContext) -> tuple[list[Any], dict[str, Any]]:
+    """Return the positional and the named arguments for one call."""
+    if calling.bundled:
+        if calling.context is None:
+            return [arguments], {}
+        return ([arguments, ctx], {}) if calling.context == "" else ([arguments], {calling.context: ctx})
+    if not calling.converts and calling.context is None and not calling.positional:
+        return [], arguments
+    named = dict(arguments)
+    for name, convert in calling.converts:
+        if name in named:
+            named[name] = convert(named[name])
+    if calling.context is not None:
+        named[calling.context] = ctx
+    if not calling.positional:
+        return [], named
+    # A gap would shift the arguments after it, so everything after the first missing one keeps its default.
+    first = next((index for index, name in enumerate(calling.positional) if name not in named), len(calling.positional))
+    return [named.pop(name) for name in calling.positional[:first]], named

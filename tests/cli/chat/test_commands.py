@@ -18,7 +18,7 @@ from steersman.cli.setup.file_history import FileHistory
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.setup.settings import Settings
 from steersman.cli.setup.startup import UNKNOWN_WINDOW, make_context_config
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.policy.approval import Mode
 from steersman.policy.limits import ExecutionLimits
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS

@@ -21,7 +21,7 @@ from steersman.cli.render import TerminalView, show_on_terminal, wants_color
 from steersman.provider.scripted.script import answer, call, stall, text, thinking
 from steersman.testing import ScriptedModel
 from steersman.testing.servers import OpenAIChatServer
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 
 WAITING = "for n in 1 2 3 4 5 6; do echo line $n; done; until [ -e go ]; do sleep 0.02; done; echo over"
 

@@ -21,14 +21,9 @@ from tests.context.transcripts import (
 )
 from tests.rows import each_row
 
+from steersman.context.compaction.config import CompactionConfig, ContextConfig
 from steersman.context.compaction.steps import MARKER
-from steersman.context.compaction.strategies import (
-    CompactionConfig,
-    ContextConfig,
-    DefaultCompaction,
-    halve_limit,
-    subtract_overhead,
-)
+from steersman.context.compaction.strategies import DefaultCompaction, halve_limit, subtract_overhead
 from steersman.context.log import Log
 from steersman.context.repair import repair
 from steersman.context.tokens import estimate_tokens, estimate_total_tokens

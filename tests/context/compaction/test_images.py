@@ -7,8 +7,8 @@ import pytest
 from hypothesis import strategies as st
 
 from steersman import AgentMessage, AssistantMessage, ToolCall, ToolResultMessage
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.compaction.steps import ImageCompaction, count_image_bytes
-from steersman.context.compaction.strategies import ContextConfig
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import UserMessage, user_message
 

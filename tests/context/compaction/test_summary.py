@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import pytest
 from tests.context.transcripts import answer, turn, user
 
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.compaction.steps import MARKER
-from steersman.context.compaction.strategies import ContextConfig, DefaultCompaction, SummaryCompaction
+from steersman.context.compaction.strategies import DefaultCompaction, SummaryCompaction
 from steersman.types.messages import AgentMessage, ExtensionMessage, Message, UserMessage, user_message
 
 CONFIG = ContextConfig(max_context_tokens=800, threshold=0.25, keep_recent=2)

@@ -20,7 +20,8 @@ from tests.timing import ample
 
 from steersman.provider.http.client import aclose_http, http_stream
 from steersman.provider.streaming.normalize import stream_events
-from steersman.provider.streaming.retry import Retry, with_retry
+from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry_strategy import Retry
 from steersman.testing import answer, cut, error, raises, run_virtual, stall
 from steersman.testing.servers.base import Delivery, Received, Reply
 from steersman.testing.servers.exchange import Answer

@@ -7,7 +7,8 @@ import pytest
 from tests.provider.streaming.streams import MODEL, OPTIONS, REQUEST, Attempts, collected, failed, outcome, said
 
 from steersman.provider.streaming.fallback import with_fallback
-from steersman.provider.streaming.retry import Retry, with_retry
+from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry_strategy import Retry
 from steersman.types.content import TextContent
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import AssistantMessage

@@ -9,7 +9,8 @@ from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Att
 
 from steersman.provider.streaming.fallback import with_fallback
 from steersman.provider.streaming.normalize import NormalizedStreamFn, stream_batches, stream_events
-from steersman.provider.streaming.retry import Retry, with_retry
+from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry_strategy import Retry
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import AuthenticationError, ErrorInfo, ProtocolError, RefusedError

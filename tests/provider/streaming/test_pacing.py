@@ -14,7 +14,8 @@ from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, Retry
 from steersman.provider.streaming.normalize import stream_events
-from steersman.provider.streaming.retry import MAX_EXTRA_WAIT, SLOT_SECONDS, RetryStrategy, reserve_slot, with_retry
+from steersman.provider.streaming.retry import MAX_EXTRA_WAIT, SLOT_SECONDS, reserve_slot, with_retry
+from steersman.provider.streaming.retry_strategy import RetryStrategy
 from steersman.testing import run_virtual
 from steersman.testing.servers import Received
 from steersman.types.errors import ErrorInfo, NetworkError, OverloadedError, ProviderError, RateLimitError

@@ -8,7 +8,8 @@ import pytest
 from tests.provider.streaming.streams import HELLO, MODEL, OPTIONS, REQUEST, Attempts, collected, failed, outcome, said
 
 from steersman.provider.streaming.normalize import stream_events
-from steersman.provider.streaming.retry import Retry, RetryStrategy, with_retry
+from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry_strategy import Retry, RetryStrategy
 from steersman.provider.wires.retry_after import classify_status
 from steersman.testing.clock import run_virtual
 from steersman.types.content import TextContent

@@ -12,7 +12,8 @@ import pytest
 from tests.provider.wires.protocols import SERVERS
 
 from steersman import Agent, AgentEvent, ContextConfig, Retry
-from steersman.context.compaction.strategies import CompactionConfig, SummaryCompaction
+from steersman.context.compaction.config import CompactionConfig
+from steersman.context.compaction.strategies import SummaryCompaction
 from steersman.testing import answer, call
 from steersman.testing.servers import Reply, StrictServer
 from steersman.types import wire

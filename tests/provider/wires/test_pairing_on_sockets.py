@@ -16,7 +16,7 @@ from tests.provider.wires.speech import MODELS, ONCE, Call, Text, calls_in, ids_
 from tests.rows import each_row
 
 from steersman import Agent, Approval, ContextConfig, SummaryCompaction, tool
-from steersman.context.compaction.strategies import CompactionConfig
+from steersman.context.compaction.config import CompactionConfig
 from steersman.testing import answer, call
 from steersman.testing.servers import Received
 from steersman.tools.tool import Tool

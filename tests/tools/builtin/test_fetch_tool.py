@@ -25,8 +25,8 @@ from tests.tools.builtin.sites import Site, page, reply
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin.fetch_tool import fetch_tool
-from steersman.tools.calling import count_running_threads
 from steersman.tools.output import ToolContext
+from steersman.tools.threads import count_running_threads
 from steersman.tools.tool import Tool
 from steersman.tools.web import Body, parse_content_type
 from steersman.types.cancel import CancelToken

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rows import each_row
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.addresses import (
     AddressRules,
     ForbiddenAddress,
@@ -23,6 +22,7 @@ from steersman.tools.confine.addresses import (
     look_up_host,
 )
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
+from steersman.tools.threads import call_in_thread
 from steersman.types.errors import ToolError
 
 

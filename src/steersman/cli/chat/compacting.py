@@ -10,7 +10,8 @@ from steersman.agent.agent import Agent
 from steersman.cli.chat.conversation import Conversation
 from steersman.cli.sessions.saved import ASIDE
 from steersman.cli.terminal.numbers import format_count
-from steersman.context.compaction.strategies import ContextConfig, SummaryCompaction
+from steersman.context.compaction.config import ContextConfig
+from steersman.context.compaction.strategies import SummaryCompaction
 from steersman.context.tokens import estimate_total_tokens
 from steersman.loop.compact import SUMMARY_PROMPT, quote_message
 from steersman.session.records import to_json_value

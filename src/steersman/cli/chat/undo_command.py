@@ -12,11 +12,11 @@ from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.entries import MessageEntry
 from steersman.session.session import Session
 from steersman.tools.builtin.changes import compare_lines, split_lines
-from steersman.tools.calling import call_in_thread
 from steersman.tools.checkpoints.checkpoints import Checkpoints, Plan
 from steersman.tools.checkpoints.restore import Restored
 from steersman.tools.checkpoints.states import Change, State
 from steersman.tools.checkpoints.store import Checkpoint
+from steersman.tools.threads import call_in_thread
 from steersman.types.messages import UserMessage
 from steersman.types.visible import escape_invisible
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from steersman.cli.render.show import RunDisplay
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.result import RunResult
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from steersman.cli.setup.hook_process import MAX_OUTPUT, HookFailed, build_own_v
 from steersman.cli.setup.settings import HookSettings, find_config_folder
 from steersman.tools.builtin.command import run_command
 from steersman.tools.builtin.shell import PreparedCommand, Shell
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.sandbox import Confinement, confinement
+from steersman.tools.threads import call_in_thread
 from steersman.types.errors import ToolError
 
 _OWN = "`sandbox = false` beside it in your settings runs it as you, without a sandbox"

@@ -34,7 +34,7 @@ from steersman.cli.setup.settings import (
 from steersman.cli.setup.settings_parser import read_settings
 from steersman.cli.setup.trust import load_project_settings
 from steersman.cli.terminal.sanitize import sanitize_line
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.instructions import find_instructions
 from steersman.loop.config import ApproveFn
 from steersman.policy.approval import Approval, Mode

@@ -24,7 +24,7 @@ from steersman.policy.destructive import find_destructive_effects
 from steersman.policy.preview import Kind, Part, describe_call
 from steersman.policy.proposals import NO_PROPOSAL, Proposal, explain_refusal, propose_rules
 from steersman.policy.rules import SHELL
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.content import ToolCall
 from steersman.types.visible import escape_invisible
 

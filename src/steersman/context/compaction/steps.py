@@ -19,7 +19,7 @@ from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage, user_message
 
 if TYPE_CHECKING:
-    from steersman.context.compaction.strategies import ContextConfig
+    from steersman.context.compaction.config import ContextConfig
 
 
 MARKER = user_message("[Earlier messages were left out to save space.]", synthetic=True)

@@ -32,7 +32,7 @@ from steersman.loop.steps import AnswerStep, take_answer_step, take_call_step
 from steersman.session.records import to_json_value
 from steersman.session.session import Session
 from steersman.session.stores.store import Store
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.artifacts import Artifacts
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.continuation import Initial

@@ -26,7 +26,7 @@ from steersman.session.stores.store import (
     Store,
     read_records,
 )
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.ids import new_id
 from steersman.types.messages import AssistantMessage, ToolResultMessage

@@ -15,16 +15,19 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from steersman.loop.questions import BY_LOOP, Answer, Level, Question, can_answer
+from steersman.loop.question import Level, Question, can_answer
+from steersman.loop.questions import BY_LOOP, Answer
 from steersman.loop.run import Run
 from steersman.loop.tool_calls.execution import Slot, build_idempotency_key
+from steersman.policy.answers import call_within
 from steersman.policy.approval import Approval, Approved, Judgement, Says, fingerprint
-from steersman.policy.hooks import HookError, call_within
+from steersman.policy.hooks import HookError
 from steersman.policy.preview import preview_call
-from steersman.tools.calling import call_in_thread, is_async
+from steersman.tools.calling import is_async
 from steersman.tools.confine.denied_paths import deny_paths
 from steersman.tools.confine.held_hosts import hold_hosts
 from steersman.tools.output import ToolContext
+from steersman.tools.threads import call_in_thread
 from steersman.tools.tool import Preview, Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.errors import ToolError, describe_exception

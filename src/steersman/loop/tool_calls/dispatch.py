@@ -17,7 +17,7 @@ from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save_intent
 from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, settle, start_call
 from steersman.loop.tool_calls.gates import ask_gates, check_call
-from steersman.tools.calling import call_soon_in
+from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
 from steersman.types.messages import ToolResultMessage

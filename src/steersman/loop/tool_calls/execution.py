@@ -10,13 +10,14 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.repair import UNKNOWN
 from steersman.loop.custom_events import emit_custom
 from steersman.loop.run import Run
-from steersman.policy.hooks import HookError, revise
-from steersman.tools.calling import call_in_thread, is_running_in
+from steersman.policy.answers import revise
+from steersman.policy.hooks import HookError
 from steersman.tools.output import ToolContext, normalize_output, truncate_output
+from steersman.tools.threads import call_in_thread, is_running_in
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, join_text_blocks

@@ -8,7 +8,7 @@ import msgspec
 
 from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.execution import Slot, settle
-from steersman.policy.hooks import admit
+from steersman.policy.answers import admit
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.table import describe_unknown_tool
 from steersman.tools.tool import Tool

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import msgspec
 
 from steersman.policy.ready.audit_chain import FIRST_HASH, MAX_LINE, AuditAnchor, AuditError, build_line, parse_line
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.content import ToolCall, join_text_blocks
 from steersman.types.messages import AgentMessage, AssistantMessage, UserMessage
 from steersman.types.secrets import redact, redact_key_patterns

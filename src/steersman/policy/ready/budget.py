@@ -18,7 +18,7 @@ from steersman.context.tokens import estimate_total_tokens
 from steersman.policy.verdicts import Stop
 from steersman.provider.models.registry import find_stream_fn
 from steersman.provider.streaming.normalize import stream_events
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.errors import ErrorInfo, SteersmanError
 from steersman.types.guards import is_instance
 from steersman.types.messages import AgentMessage, AssistantMessage

@@ -9,13 +9,14 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from steersman.policy.answers import call as call_hook
 from steersman.policy.hooks import HookError
-from steersman.policy.hooks import call as call_hook
 from steersman.policy.ready.injection import fence_text
 from steersman.policy.verdicts import Pass, Reject, Stop
 from steersman.provider.models.registry import complete_model, find_stream_fn, get_model
 from steersman.provider.streaming.normalize import stream_events
-from steersman.provider.streaming.retry import Retry, with_retry
+from steersman.provider.streaming.retry import with_retry
+from steersman.provider.streaming.retry_strategy import Retry
 from steersman.types.content import ToolCall, join_text_blocks
 from steersman.types.errors import SteersmanError
 from steersman.types.messages import AgentMessage, AssistantMessage, user_message

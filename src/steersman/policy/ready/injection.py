@@ -11,10 +11,10 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from steersman.policy.hooks import call as call_hook
+from steersman.policy.answers import call as call_hook
 from steersman.policy.ready.suspicion import Suspicion, score_text
 from steersman.policy.verdicts import Stop
-from steersman.tools.calling import call_in_thread
+from steersman.tools.threads import call_in_thread
 from steersman.types.content import Content, TextContent, ToolCall, join_text_blocks
 from steersman.types.messages import AgentMessage, ToolResultMessage
 from steersman.types.tools import ToolOutput

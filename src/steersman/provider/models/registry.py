@@ -13,7 +13,6 @@ from sys import intern
 from typing import Any, TypeAlias, cast
 
 from steersman.provider.models.presets import CREDENTIALS_ADVICE, PRESETS, Preset, find_base_url
-from steersman.provider.streaming.normalize import stream_events
 from steersman.types.errors import AuthenticationError
 from steersman.types.guards import is_instance
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
@@ -228,6 +227,8 @@ async def stream_simple(
     model: Model | str, context: Context, options: SimpleStreamOptions | None = None
 ) -> StreamResponse:
     """The events of one answer from the model's provider, in normal form."""
+    from steersman.provider.streaming.normalize import stream_events  # a loop asks the model in its own way
+
     asked = complete_model(get_model(model))
     return stream_events(find_stream_fn(asked), asked, context, StreamOptions() if options is None else options)
 

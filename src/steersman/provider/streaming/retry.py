@@ -1,4 +1,4 @@
-"""Retry with exponential backoff: which failures are retried, how long to wait, and the wrapper that does it.
+"""The wrapper that retries failed requests, as a `RetryStrategy` says.
 
 After a rate limit, requests that share a key are retried one by one: each reserves a slot of time of its own.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
-from math import inf, isfinite
-from typing import Protocol, TypeAlias
+from math import inf
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -26,9 +25,9 @@ from steersman.provider.streaming.normalize import (
     run_attempts,
     to_error_info,
 )
+from steersman.provider.streaming.retry_strategy import Retry, RetryStrategy, draw_random, get_requested_wait
 from steersman.provider.streaming.timeouts import with_timeouts
 from steersman.types.errors import ErrorInfo
-from steersman.types.guards import suggest_options
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Failed, RetryNotice
 
@@ -115,71 +114,6 @@ def _get_rate_limit_key(model: Model, options: StreamOptions, keys: object) -> H
 _RATE_LIMITED = frozenset(("overloaded", "rate_limit"))
 
 
-def draw_random() -> float:
-    """A random number from 0 to 1; `random` is imported when the first one is needed."""
-    import random
-
-    return random.random()
-
-
-class RetryStrategy(Protocol):
-    """Decides about a retry; `attempt` is the number of attempts so far, from 1 on."""
-
-    def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool: ...
-    def delay(self, error: ErrorInfo, attempt: int, /) -> float: ...
-
-
-@suggest_options
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """Exponential backoff with jitter; the wait that a server asks for is respected, up to `max_delay` seconds.
-
-    After a rate limit, requests that share a key are retried one by one, also within `max_delay`.
-    `first_event_timeout` and `idle_timeout` (seconds) cut a silent attempt; there is no total timeout.
-    """
-
-    max_attempts: int = 3
-    base_delay: float = 1.0
-    max_delay: float = 60.0
-    multiplier: float = 2.0
-    jitter: float = 0.25
-    first_event_timeout: float | None = None
-    idle_timeout: float | None = None
-
-    def __post_init__(self) -> None:
-        _check_attempts(self.max_attempts)
-        _check_number("base_delay", self.base_delay, least=0)
-        _check_number("max_delay", self.max_delay, least=0)
-        _check_number("multiplier", self.multiplier, least=1)
-        _check_number("jitter", self.jitter, least=0, most=1)
-        for name, value in (
-            ("first_event_timeout", self.first_event_timeout),
-            ("idle_timeout", self.idle_timeout),
-        ):
-            if value is not None:
-                _check_number(name, value, least=0)
-                if value == 0:
-                    raise ValueError(f"{name} must be more than 0 seconds, or None for no timeout; got {value!r}.")
-
-    def should_retry(self, error: ErrorInfo, attempt: int, /) -> bool:
-        """Whether the failure may be temporary, attempts are left, and the server does not ask for too long a wait."""
-        if attempt >= self.max_attempts or not error.should_retry:
-            return False
-        asked = get_requested_wait(error)
-        return asked is None or asked <= self.max_delay
-
-    def delay(self, error: ErrorInfo, attempt: int, /, random: Callable[[], float] = draw_random) -> float:
-        """Seconds to wait: what the server asks for, else exponential backoff, shortened by up to `jitter` of it."""
-        asked = get_requested_wait(error)
-        if asked is not None:
-            return asked
-        try:
-            backoff = self.base_delay * self.multiplier ** (attempt - 1)
-        except OverflowError:
-            backoff = self.max_delay
-        return min(backoff, self.max_delay) * (1 - self.jitter * random())
-
-
 def with_retry(
     stream_fn: StreamFn, retry: RetryStrategy, *, random: Callable[[], float] = draw_random, keys: object = None
 ) -> StreamFn:
@@ -242,11 +176,6 @@ def _ask_for_fresh_key_once(decide: DecideNext) -> DecideNext:
     return decide_about_key
 
 
-def get_requested_wait(error: ErrorInfo) -> float | None:
-    """The seconds that the server asks to wait; `None` also for an impossible value (negative, not a number)."""
-    return error.retry_after if error.retry_after is not None and error.retry_after >= 0 else None
-
-
 def _describe_giving_up(error: ErrorInfo, attempt: int, retry: RetryStrategy) -> str:
     """The error message with how often it was tried, and how long the server asks to wait."""
     words: list[str] = []
@@ -267,15 +196,3 @@ def _reword(failed: Failed, text: str) -> Failed:
         return failed
     message = msgspec.structs.replace(failed.message, error_message=text)
     return Failed(message, msgspec.structs.replace(error, message=text))
-
-
-def _check_attempts(value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"max_attempts must be a whole number from 1 on (1 means no retry), got {value!r}.")
-
-
-def _check_number(name: str, value: object, *, least: float, most: float | None = None) -> None:
-    span = f"from {least:g} on" if most is None else f"from {least:g} to {most:g}"
-    good = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= least
-    if not good or (most is not None and isinstance(value, int | float) and value > most):
-        raise ValueError(f"{name} must be a number {span}, got {value!r}.")

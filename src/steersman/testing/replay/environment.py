@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.context.compaction.strategies import ContextConfig
+from steersman.context.compaction.config import ContextConfig
 from steersman.context.entries import CompactionEntry, PrunEntry
 from steersman.context.repair import Recovery, find_open_calls
 from steersman.loop.compact import REFUSED, STILL_TOO_MANY_BYTES, STUCK, STUCK_BYTES

@@ -19,7 +19,7 @@ from typing import Any, cast
 import msgspec
 
 from steersman.agent.agent import Agent
-from steersman.context.compaction.strategies import CompactionConfig, ContextConfig
+from steersman.context.compaction.config import CompactionConfig, ContextConfig
 from steersman.context.context import AgentContext
 from steersman.context.entries import Entry
 from steersman.context.log import Log

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from steersman.tools.builtin.command import CommandOutcome, run_command
 from steersman.tools.builtin.output_capture import OutputCapture
 from steersman.tools.builtin.shell import PreparedCommand, Shell, check_unmoved
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.protected_paths import GIT, Git
 from steersman.tools.confine.sandbox import SANDBOXES, Sandbox
 from steersman.tools.output import ToolContext
+from steersman.tools.threads import call_in_thread
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput

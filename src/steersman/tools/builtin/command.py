@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.exit_delay import delay_exit
 from steersman.tools.confine.launch import KILL, MARK, TERMINATE, RunningSupervisor, kill_marked, launch, parse_report
+from steersman.tools.threads import call_in_thread
 from steersman.types.errors import ToolError
 
 _BUFFER = 1 << 20

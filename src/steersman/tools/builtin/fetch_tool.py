@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.tools.builtin.html import extract_text
 from steersman.tools.builtin.images import MAX_IMAGE_BYTES, detect_image_type, inspect_image
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.addresses import AddressRules, Resolve, matches_host
 from steersman.tools.confine.held_hosts import is_held
 from steersman.tools.confine.urls import ParsedUrl, parse_url
 from steersman.tools.text import format_value
+from steersman.tools.threads import call_in_thread
 from steersman.tools.tool import Tool
 from steersman.tools.web import (
     REDIRECTS,

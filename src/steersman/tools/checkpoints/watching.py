@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.checkpoints.checkpoints import Checkpoints
 from steersman.tools.checkpoints.store import Place, StoreError
 from steersman.tools.confine.path_errors import WorkspaceError
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.output import ToolContext
 from steersman.tools.table import Toolset
+from steersman.tools.threads import call_in_thread
 from steersman.tools.tool import Tool
 from steersman.types.tools import ToolOutput
 

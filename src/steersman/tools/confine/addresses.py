@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TypeAlias
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, normalize_host
 from steersman.tools.text import format_value
+from steersman.tools.threads import call_in_thread
 from steersman.types.errors import ToolError, describe_exception
 
 Address: TypeAlias = IPv4Address | IPv6Address

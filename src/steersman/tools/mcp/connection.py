@@ -22,12 +22,12 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.mcp.errors import McpError, ServerLost
 from steersman.tools.mcp.process import ServerProcess
 from steersman.tools.mcp.spec import ServerSpec, StdioServer
 from steersman.tools.mcp.transports import UNREADABLE, OnRefused, make_http_client, screen_transport, stdio_transport
 from steersman.tools.text import strip_invisible
+from steersman.tools.threads import call_in_thread
 from steersman.types.errors import describe_exception
 from steersman.types.secrets import redact
 

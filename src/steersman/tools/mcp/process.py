@@ -11,10 +11,10 @@ from collections.abc import Callable
 from shutil import which
 from typing import cast
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.launch import build_child_environment, clean_search_path
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.spec import StdioServer
+from steersman.tools.threads import call_in_thread
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"

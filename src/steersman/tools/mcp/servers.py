@@ -13,12 +13,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast, get_args
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.mcp.config_file import read_config_file
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.server import Server, ServerSettings, ServerState
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name
 from steersman.tools.mcp.trust import ChangedTool, Pins, Trust
+from steersman.tools.threads import call_in_thread
 from steersman.tools.tool import Access, Tool
 from steersman.types.errors import MissingExtra, describe_exception
 

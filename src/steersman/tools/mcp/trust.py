@@ -16,9 +16,9 @@ from typing import Any, cast
 
 import msgspec
 
-from steersman.tools.calling import call_in_thread
 from steersman.tools.confine.own_files import protect_file
 from steersman.tools.mcp.errors import McpError
+from steersman.tools.threads import call_in_thread
 
 _VERSION = 1
 _SECTION = "mcp_files"

@@ -10,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from steersman.provider.streaming.output_tool import OutputMode
 from steersman.provider.wires.protocol import memoize_by_identity
 from steersman.types.messages import StopReason
 from steersman.types.model import Model, Request, StreamOptions
+
+if TYPE_CHECKING:
+    from steersman.provider.streaming.output_tool import OutputMode
 
 Replay: TypeAlias = Literal["tool_calls", "always", "never"]
 
