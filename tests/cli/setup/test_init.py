@@ -114,6 +114,17 @@ def test_a_link_is_not_written_through(place: Place) -> None:
     assert (place.home / "elsewhere").read_text() == "theirs"
 
 
+def test_a_folder_that_is_a_link_out_of_the_project_is_not_written_through(place: Place) -> None:
+    """It may be the folder of the user's own settings, which hold everywhere."""
+    own = place.home / "config/steersman"
+    own.mkdir(parents=True)
+    (place.project / ".steersman").symlink_to(own)
+    for arguments in (["init"], ["init", "--force"]):
+        done = run_command(arguments, place=place)
+        assert (done.code, [*own.iterdir()]) == (1, [])
+        assert "Cannot write .steersman/config.toml: " in done.errors
+
+
 def test_other_kinds_of_projects_are_read_too(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text(
         json.dumps({"name": "web", "scripts": {"test": "x", "lint": "y", "go": "z"}})
@@ -131,3 +142,11 @@ def test_other_kinds_of_projects_are_read_too(tmp_path: Path) -> None:
         "format": ["cargo fmt"],
     }
     assert found.notes == ["pyproject.toml is not valid TOML."]
+
+
+def test_a_project_file_may_have_dates_and_be_nested_as_it_likes(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest]\nsince = 2020-01-01\n")
+    (tmp_path / "Cargo.toml").write_text(f"a = {'[' * 5_000}")
+    found = survey_project(tmp_path)
+    assert found.commands["test"] == ["pytest", "cargo test"]
+    assert found.notes == ["Cargo.toml is not valid TOML."]

@@ -40,6 +40,19 @@ def test_a_list_in_front_matter_is_read_in_every_way_it_is_written() -> None:
         parse_front_matter("---\ntools: {a: b}\n---\n", lists=("tools",))
 
 
+async def test_a_user_is_not_asked_to_trust_more_than_can_be_looked_at(place: Place) -> None:
+    """To show the megabytes that a folder may have would take many seconds, before anything is trusted."""
+    for name in ("a", "b", "c"):
+        _write(place.project / f".claude/commands/{name}.md", "x\n" * (MAX_FILE_BYTES // 2))
+    told: list[str] = []
+    agreeing = Person(agrees=True)
+    found = await load_project_files(place.project, (".claude/commands",), ask=agreeing, notify=told.append)
+    assert (found, agreeing.asked) == ([], [])
+    (notice,) = told
+    assert notice.startswith(f"{place.project}/.claude/commands is ignored: there is too much to look at before")
+    assert notice.endswith("bytes; at most 262,144).")
+
+
 async def test_files_of_a_project_count_after_a_yes_and_only_with_that_content(place: Place) -> None:
     file = _write(place.project / ".claude/commands/fix.md", "Fix it. \u202e")
     _write(place.project / ".claude/commands/git/commit.md", "Commit.")

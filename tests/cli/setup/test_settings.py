@@ -91,6 +91,11 @@ def test_every_key_has_its_setting() -> None:
             "a provider's name consists of lowercase letters, digits, '.', '_' and '-'",
         ),
         ("a = 1\nmodel = \n", "are not valid TOML: Invalid value (at line 2, column 9)."),
+        (f"model = 'x'\n{'a.' * 32}a = 1", "are not valid TOML: A key has more than 32 parts (at line 2)."),
+        (f"[{'a . ' * 32}a]", "are not valid TOML: A key has more than 32 parts (at line 1)."),
+        ("""'.'."\\".".""" + "a." * 30 + "a = 1", "are not valid TOML: A key has more than 32 parts (at line 1)."),
+        (f"{'a.' * 31}a = 1", "have 'a': unknown key."),
+        (f"a = {'[' * 5_000}", "are not valid TOML: It is nested too deeply."),
     ],
 )
 def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(text: str, says: str) -> None:

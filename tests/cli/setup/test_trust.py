@@ -134,6 +134,18 @@ async def test_servers_of_a_project_are_made_after_a_yes(place: Place) -> None:
     assert len(told) == 1
 
 
+async def test_a_user_is_not_asked_about_more_servers_than_can_be_looked_at(place: Place) -> None:
+    servers = {f"s{number}": {"command": "x", "args": ["y" * 200] * 40} for number in range(50)}
+    _written(place.project / ".mcp.json", json.dumps({"mcpServers": servers}))
+    told: list[str] = []
+    agreeing, pins = Person(agrees=True), place.home / "pins.json"
+    found = await load_project_servers(place.project, variables=(), pins=pins, ask=agreeing, notify=told.append)
+    assert (found, agreeing.asked) == (None, [])
+    assert [
+        line.partition(": ")[2].startswith("there is too much to look at before you trust it") for line in told
+    ] == [True]
+
+
 async def test_a_broken_file_of_servers_is_a_notice_where_it_was_found_and_an_error_where_it_was_named(
     place: Place,
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping
 from difflib import unified_diff
 from pathlib import Path
@@ -17,9 +16,13 @@ from steersman.cli.terminal.approval import ask_trust_on_terminal
 from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns, is_terminal
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
+from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
 from steersman.types.visible import escape_invisible
 
 INSTRUCTIONS = "AGENTS.md"
+MAX_OLD_BYTES = 1_000_000
+"""The most bytes of a file that is there already, for the difference."""
+
 _PURPOSES: Mapping[str, str] = {
     "build": "Build", "test": "Test", "lint": "Lint", "types": "Types", "format": "Format", "check": "Check",
 }  # fmt: skip
@@ -79,9 +82,9 @@ def write_instructions(found: Survey) -> str:
 
 async def _put(folder: Path, name: str, text: str, *, force: bool) -> Literal["written", "same", "kept"]:
     """Writes a file; returns whether it was written, had this text already, or has another one."""
-    path = folder / name
+    files = Workspace(folder, protected=())
     try:
-        old = _read_or_write(path, text)
+        old = _read_or_write(files, name, text)
         if old is None:
             _tell(f"Wrote {name}.")
             return "written"
@@ -91,28 +94,20 @@ async def _put(folder: Path, name: str, text: str, *, force: bool) -> Literal["w
         diff = "".join(unified_diff(old.splitlines(True), text.splitlines(True), name, f"{name} (new)"))
         if not force and not await _ask(name, diff):
             return "kept"
-        _write(path, text, os.O_TRUNC)
+        files.replace(name, text.encode())
         _tell(f"Replaced {name}.")
         return "written"
-    except OSError as error:
-        raise UserError(f"Cannot write {name}: {error.strerror}.") from error
+    except WorkspaceError as error:  # such as a link on the way that leads out of the project
+        raise UserError(f"Cannot write {name}: {error}") from error
 
 
-def _read_or_write(path: Path, text: str) -> str | None:
+def _read_or_write(files: Workspace, name: str, text: str) -> str | None:
     """Writes a file that is not there yet; returns the text of one that is."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _write(path, text, os.O_EXCL)
-    except FileExistsError:
-        return path.read_text(encoding="utf-8", errors="replace")
-    return None
-
-
-def _write(path: Path, text: str, flag: int) -> None:
-    # A link is not followed: it may lead out of the project.
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | flag, 0o644)
-    with os.fdopen(handle, "w", encoding="utf-8") as target:
-        target.write(text)
+        return files.read_bytes(name, limit=MAX_OLD_BYTES).decode("utf-8", "replace")
+    except MissingPath:
+        files.replace(name, text.encode())
+        return None
 
 
 async def _ask(name: str, diff: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from itertools import dropwhile
 from pathlib import Path
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 
 from steersman.cli.arguments import THINKING
 from steersman.cli.exits import UserError, suggest_nearest
+from steersman.cli.setup.bounded_toml import load_toml
 from steersman.cli.setup.settings import (
     MAX_SETTINGS_BYTES,
     HookSettings,
@@ -49,10 +49,10 @@ def read_settings_bytes(path: Path) -> bytes | None:
 def parse_settings(content: bytes, path: Path, *, project: bool = False) -> Settings:
     """Parses settings. A project's must not contain what only the user may decide."""
     try:
-        found = tomllib.loads(content.decode("utf-8-sig"))
+        found = load_toml(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UserError(f"The settings {str(path)!r} are not UTF-8.", code=2) from error
-    except (ValueError, RecursionError) as error:  # malformed TOML, or a number that is too long
+    except ValueError as error:  # malformed TOML, or a number that is too long
         raise UserError(f"The settings {str(path)!r} are not valid TOML: {error}.", code=2) from error
     return _SettingsParser(path, project=project).parse(found)
 

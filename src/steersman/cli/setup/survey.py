@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from steersman.cli.setup.bounded_toml import load_toml
 from steersman.tools.confine.workspace import Workspace, WorkspaceError
 from steersman.tools.text import to_one_line
 
@@ -132,7 +132,7 @@ def _look_at_makefile(text: str, found: Survey) -> None:
 
 def _look_at_pyproject(text: str, found: Survey) -> None:
     try:
-        table = tomllib.loads(text)
+        table = load_toml(text)
     except ValueError:
         found.notes.append("pyproject.toml is not valid TOML.")
         return
@@ -140,7 +140,7 @@ def _look_at_pyproject(text: str, found: Survey) -> None:
     _name(project, found)
     runner = next((tool for tool in ("uv", "poetry", "pdm") if tool in (*found.runners, *tools)), None)
     before = f"{runner} run " if runner else ""
-    listed = json.dumps([project, _get_table(table, "dependency-groups"), tools])
+    listed = json.dumps([project, _get_table(table, "dependency-groups"), tools], default=str)
     if "pytest" in listed:
         found.add("test", f"{before}pytest")
     if "ruff" in listed:
@@ -177,7 +177,7 @@ def _look_at_cargo(text: str, found: Survey) -> None:
     for purpose, command in {"build": "build", "test": "test", "lint": "clippy", "format": "fmt"}.items():
         found.add(purpose, f"cargo {command}")
     try:
-        _name(_get_table(tomllib.loads(text), "package"), found)
+        _name(_get_table(load_toml(text), "package"), found)
     except ValueError:
         found.notes.append("Cargo.toml is not valid TOML.")
 

@@ -25,6 +25,9 @@ AskTrust: TypeAlias = Callable[[str, str], Awaitable[bool]]
 Notify: TypeAlias = Callable[[str], None]
 
 MCP_FILE = ".mcp.json"
+MAX_SHOWN = 256 * 1024
+"""The most bytes that a user is asked to trust: more cannot be judged, and to show it takes long."""
+
 _HOOKS = ", whose hooks run code of the project that is not judged, in the sandbox of bash"
 _HOW = "To see and trust it, run `steersman` without -p in this folder, on a terminal."
 _AGAIN = "You are asked again at the next start."
@@ -67,6 +70,9 @@ async def trust_content(
     except McpError as error:
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return False
+    if len(content) > MAX_SHOWN:
+        notify(f"{_quote_path(path)} is ignored: {_explain_size(len(content))}")
+        return False
     if not await _ask_user(path, _decode_exactly(content), ask, about):
         notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_tell_how(ask)}")
         return False
@@ -93,6 +99,9 @@ async def load_project_servers(
         found = error
     except McpError as error:
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
+        return None
+    if (size := sum(map(len, found.starts))) > MAX_SHOWN:
+        notify(f"{_quote_path(path)} is ignored: {_explain_size(size)}")
         return None
     if not await _ask_user(path, "\n".join(escape_invisible(start) for start in found.starts), ask):
         notify(f"{_quote_path(path)} is not trusted, so its MCP servers are not started. {_tell_how(ask)}")
@@ -145,6 +154,10 @@ def _load_servers(
 async def _ask_user(path: Path, content: str, ask: AskTrust | None, about: str = "") -> bool:
     """Shows the content and asks the user to trust it; `False` if there is no terminal to ask on."""
     return ask is not None and await ask(f"Trust {_quote_path(path)}{about}?", content)
+
+
+def _explain_size(size: int) -> str:
+    return f"there is too much to look at before you trust it ({size:,} bytes; at most {MAX_SHOWN:,})."
 
 
 def _tell_how(ask: AskTrust | None) -> str:
