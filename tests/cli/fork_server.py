@@ -6,6 +6,7 @@ depends on the start of the interpreter itself, such as `PYTHONIOENCODING`, is s
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import select
@@ -31,15 +32,21 @@ _PRELOADED = (
     "steersman.cli.run.once",
     "steersman.cli.chat.screen",
     "steersman.cli.chat.start",
+    "steersman.cli.evals.eval_command",
     "steersman.cli.render.terminal_view",
+    "steersman.cli.serving.serve",
     "steersman.cli.sessions.subcommand",
     "steersman.cli.setup.doctor",
     "steersman.cli.setup.models",
+    "steersman.agent.named",
     "steersman.agent.session_link",
     "steersman.loop.tool_calls.approval",
+    "steersman.policy.shell.tables",
     "steersman.provider.http.client",
     "steersman.provider.http.pool",
+    "steersman.provider.scripted.model",
     "steersman.provider.wires.openai_chat.wire",
+    "steersman.session.stores.memory",
     "steersman.tools.builtin.edit_tool",
     "steersman.tools.builtin.fetch_tool",
     "steersman.tools.builtin.glob_tool",
@@ -293,7 +300,20 @@ def _become(descriptors: Sequence[int]) -> NoReturn:
     sys.stderr = _open_text(2, "w", "backslashreplace", buffering=1)
     from steersman.cli.main import main
 
-    sys.exit(main())
+    _leave(main())
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends as the interpreter does, except that no module is taken apart: it would copy each page that is shared."""
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]  # as at every exit
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # as at every exit
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:  # there may be none
+                stream.flush()
+    except OSError:
+        sys.exit(code)  # the interpreter says it in its own way
+    os._exit(code)
 
 
 def _open_text(descriptor: int, mode: Literal["r", "w"], errors: str, *, buffering: int = -1) -> TextIO:
