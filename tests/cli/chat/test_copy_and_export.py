@@ -8,14 +8,13 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import READY, chatting
+from tests.cli.chat.kit import READY, SIZES, chatting
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.chat.copy_command import choose_program
 from steersman.testing.servers import OpenAIChatServer
 
-SIZES = [(120, 40), (80, 24), (40, 15)]
 ANSWER = "Run it:\n\n```sh\necho \x1b[2Jone\n```\n\nor\n\n```\ntwo\nthree\n```\n"
 
 
@@ -28,7 +27,6 @@ def find_copies(terminal: Terminal) -> list[str]:
 def test_answers_are_copied_and_conversations_exported(place: Place, server: OpenAIChatServer) -> None:
     """No control character is copied, and no file is replaced without a yes."""
     server.say(ANSWER)
-    (place.project / "there.md").write_text("mine")
     (place.project / "link.md").symlink_to(place.project / "there.md")
     with chatting(place, server, columns=120, rows=40) as terminal:
         terminal.enter("/copy")
@@ -36,29 +34,35 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.enter("Tell <me>.")
         terminal.wait_for("three")
         terminal.wait_for(READY)
-        terminal.enter("/copy")
-        terminal.wait_for("Copied the last answer (12 lines), if your terminal allows it (OSC 52).")
-        for columns, rows in SIZES:
+        for number, (columns, rows) in enumerate(SIZES):
             terminal.resize(columns, rows)
+            terminal.enter("/copy")
+            terminal.wait_for(lambda at, number=number: len(find_copies(at)) == 2 * number + 1)
+            copied = "Copied the last answer (12 lines), if your terminal allows it (OSC 52)."
+            terminal.wait_for(
+                lambda at, copied=copied: copied in " ".join(at.everything.rpartition("/copy")[2].split())
+            )
             terminal.enter("/copy 2")
-            terminal.wait_for(lambda at: len(find_copies(at)) == 2 + SIZES.index((at.screen.columns, at.screen.lines)))
+            terminal.wait_for(lambda at, number=number: len(find_copies(at)) == 2 * number + 2)
             terminal.wait_for("Copied code block 2 (2 lines)")
             terminal.enter("/copy 3")
             terminal.wait_for("The last answer has 2 code blocks")
             for ending in ("jsonl", "html", "md"):
                 terminal.enter(f"/export out{columns}.{ending}")
                 terminal.wait_for(f"The conversation is in out{columns}.{ending}")
-        terminal.resize(80, 24)
-        terminal.enter("/export out.txt")
-        terminal.wait_for("The ending says the format: .md, .jsonl or .html")
-        for answered, outcome in (("n", "Nothing was written."), ("y", "The conversation is in there.md")):
-            terminal.enter("/export there.md")
-            terminal.wait_for("\n?")
-            terminal.type(answered)
-            terminal.wait_for(f"\n? {answered}")
-            terminal.press("enter")
-            terminal.wait_for(outcome)
-            assert ((place.project / "there.md").read_text() == "mine") is (answered == "n")
+            terminal.enter("/export out.txt")
+            wrong = "✗ The ending says the format: .md, .jsonl or .html, got 'out.txt'."
+            terminal.wait_for(lambda at, wrong=wrong: wrong in " ".join(at.shown.split()))
+            (place.project / "there.md").write_text("mine")
+            for answered, outcome in (("n", "Nothing was written."), ("y", "The conversation is in there.md")):
+                terminal.enter("/export there.md")
+                terminal.wait_for("'there.md' exists already. Replace it?")
+                terminal.wait_for("\n?")
+                terminal.type(answered)
+                terminal.wait_for(f"\n? {answered}")
+                terminal.press("enter")
+                terminal.wait_for(lambda at, outcome=outcome: outcome in at.everything.rpartition("Replace it?")[2])
+                assert ((place.project / "there.md").read_text() == "mine") is (answered == "n")
         terminal.resize(200, 24)
         terminal.enter("/export link.md")
         terminal.wait_for(f"'link.md', which is '{place.project}/there.md', exists already. Replace it?")
@@ -66,11 +70,11 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.type("n")
         terminal.wait_for("\n? n")
         terminal.press("enter")
-        terminal.wait_for(lambda seen: seen.everything.count("Nothing was written.") == 2)
+        terminal.wait_for(lambda at: "Nothing was written." in at.everything.rpartition("Replace it?")[2])
         terminal.enter("/export nowhere/x.md")
         terminal.wait_for("Cannot write 'nowhere/x.md': No such file or directory.")
         copies = find_copies(terminal)
-    assert copies == [ANSWER.replace("\x1b", "").strip("\n"), *["two\nthree"] * 3]
+    assert copies == [ANSWER.replace("\x1b", "").strip("\n"), "two\nthree"] * 3
     for columns, _ in SIZES:
         page, text, records = (
             (place.project / f"out{columns}.{ending}").read_text() for ending in ("html", "md", "jsonl")

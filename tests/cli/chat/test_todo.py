@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.cli.chat.kit import READY, chatting
+from tests.cli.chat.kit import READY, SIZES, chatting
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place
 
@@ -38,6 +38,27 @@ def test_a_long_list_shows_what_is_next_and_a_finished_one_nothing() -> None:
     ]
     assert render_todo(items, 14, 15) == ["todo 5/12 ○ s…"]
     assert render_todo([TodoItem("a", "done")], 40, 24) == []
+
+
+@pytest.mark.real_time
+def test_a_finished_list_leaves_the_screen_and_its_call_says_so(place: Place, server: OpenAIChatServer) -> None:
+    steps = [{"text": text, "status": "pending"} for text in ("look around", "change it")]
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        for number, (columns, rows) in enumerate(SIZES, 1):
+            terminal.resize(columns, rows)
+            server.say(
+                answer(call("todo", items=[{**steps[0], "status": "in_progress"}, steps[1]])), f"Begun {number}."
+            )
+            terminal.enter(f"Begin {number}.")
+            terminal.wait_for(f"Begun {number}.")
+            rows_of_list = "todo 0/2\n  ▸ look around\n  ○ change it\n" if rows > 20 else "todo 0/2 ▸ look around\n"
+            terminal.wait_for(rows_of_list)
+            server.say(answer(call("todo", items=[{**step, "status": "done"} for step in steps])), f"Ended {number}.")
+            terminal.enter(f"End {number}.")
+            terminal.wait_for(f"Ended {number}.")
+            terminal.wait_for(READY)
+            assert terminal.everything.count(f"\n\u276f End {number}.\n\n✓ todo · 2 of 2 done.\n") == 1
+            assert [line for line in terminal.lines if line.startswith("todo ")] == []
 
 
 @pytest.mark.real_time

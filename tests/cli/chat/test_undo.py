@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import chatting, heard
+from tests.cli.chat.kit import SIZES, chatting, heard
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place, run_command
 from tests.cli.pty_terminal import Terminal
@@ -47,7 +47,7 @@ def confirm(terminal: Terminal, command: str, shown: str, said: str = "y") -> No
     terminal.press("enter")
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(120, 40), (80, 24), (40, 15)])
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
 def test_what_prompts_changed_is_undone_and_redone(
     place: Place, server: OpenAIChatServer, columns: int, rows: int
 ) -> None:
@@ -155,15 +155,22 @@ def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAICha
         # The number of a message is answered with the id of its entry.
         terminal.enter("/branch 7")
         terminal.wait_for(lambda at: at.everything.count(f"You are at {points['Again.']}.") == 2)
-        entry = points["Write it."]
-        terminal.resize(40, 15)
-        confirm(terminal, f"/branch {entry}", "only the conversation", "n")
-        terminal.wait_for("The files stay as they are.")
-        assert (project / "a.txt").read_text() == "second\n"
-        terminal.resize(80, 24)
-        confirm(terminal, f"/branch {entry}", "a.txt  +1 -1")
-        terminal.wait_for("Taken back: 1 file.")
-        assert (project / "a.txt").read_text() == "first\n"
+        goals = ["Write it.", "Again.", "Write it."]
+        contents = {"Write it.": "first\n", "Again.": "second\n"}
+        for (columns, rows), goal in zip(SIZES, goals, strict=True):
+            terminal.resize(columns, rows)
+            terminal.enter("/tree")
+            terminal.wait_for(lambda at: "More @wait.sh" in at.everything.rpartition("/tree")[2])
+            tree = terminal.everything.rpartition("/tree")[2]
+            assert [f" {points[words]}  {words}\n" in tree for words in points] == [True] * 3
+            before = (project / "a.txt").read_text()
+            confirm(terminal, f"/branch {points[goal]}", "only the conversation", "n")
+            terminal.wait_for("The files stay as they are.")
+            assert (project / "a.txt").read_text() == before != contents[goal]
+            confirm(terminal, f"/branch {points[goal]}", "a.txt  +1 -1")
+            told = f"Taken back: 1 file.\nYou are at {points[goal]}."
+            terminal.wait_for(lambda at, told=told: told in at.everything.rpartition("/branch")[2])
+            assert (project / "a.txt").read_text() == contents[goal]
 
 
 def test_names_of_files_reach_the_terminal_only_as_text(place: Place, server: OpenAIChatServer) -> None:
