@@ -169,6 +169,10 @@ def test_other_tools_are_allowed_by_name_host_or_path() -> None:
     assert propose_exact_rules(Approval(), tool_of("edit"), edit) == ("edit(src/x.py)",)
     several: dict[str, Any] = {"path": "src/*", "edits": []}
     assert propose_exact_rules(Approval(), tool_of("edit"), several) == ()
+    # Rules are also given as one text with commas, which such a name would make two or three of.
+    for path in ("a),bash(make x", "a),bash,edit(b", "a)", "(a"):
+        assert propose_exact_rules(Approval(), tool_of("edit"), {"path": path, "edits": []}) == ()
+    assert propose_exact_rules(Approval(), tool_of("edit"), {"path": "a (b), c", "edits": []}) == ("edit(a (b), c)",)
     page = {"url": "https://docs.example.com/a"}
     assert propose_rules(Approval(), tool_of("fetch"), page).rules == ("fetch(domain:docs.example.com)",)
     unclear = {"url": "https://docs.example.com@evil.example/"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from steersman.policy.approval import Approval
 from steersman.policy.command_kinds import explain_unstable_words, sort_part
 from steersman.policy.patterns import find_host
-from steersman.policy.rules import SHELL, propose_command_rule
+from steersman.policy.rules import SHELL, propose_command_rule, split_rules
 from steersman.policy.shell.syntax import Part, parse_command
 
 if TYPE_CHECKING:
@@ -73,6 +73,9 @@ def _find_first(
     for rules in candidates:
         trial = approval.copy()
         try:
+            # A person may give them on as one text, in which the name of a file such as `a),bash,write(b` adds rules.
+            if [*split_rules(",".join(rules), "allow")] != [*rules]:
+                continue
             trial.add_allow_rules(*rules)
         except ValueError:
             continue

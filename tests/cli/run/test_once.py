@@ -161,6 +161,13 @@ def test_the_rule_that_is_named_lets_that_very_command_through(place: Place, ser
         assert "--allowed-tools" not in done.errors
 
 
+def test_no_advice_allows_another_tool_because_of_the_name_of_a_file(place: Place, server: OpenAIChatServer) -> None:
+    server.say(answer(call("write", path="a),bash,write(b", content="")), "No.")
+    done = run_command(["-p", "Make it"], place=place, server=server)
+    (line,) = done.errors.splitlines()[1:]
+    assert line.endswith("no rule can allow just this call. To allow every call of it: --allowed-tools write")
+
+
 def test_a_closed_standard_output_is_told_before_anything_is_spent(place: Place, server: OpenAIChatServer) -> None:
     done = shell("$STEERSMAN -p Hello >&-", place=place, server=server)
     assert done == Done(1, b"", b"steersman: Standard output is closed, so the answer cannot be written.\n")
