@@ -90,6 +90,8 @@ Content: TypeAlias = TextContent | ImageContent | ThinkingContent | ToolCall
 
 def replace_lone_surrogates(text: str) -> str:
     """Join surrogate pairs and replace lone surrogates, so that the text can be encoded as UTF-8."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -20,7 +20,7 @@ END = b"]}"
 class AlternatingMessages:
     """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
-    __slots__ = ("_answered", "_blocks", "_done", "_first", "_results", "_role", "count", "used")
+    __slots__ = ("_answered", "_blocks", "_done", "_first", "_last", "_last_size", "_results", "_role", "count", "used")
 
     def __init__(self) -> None:
         self.count = 0
@@ -30,6 +30,9 @@ class AlternatingMessages:
         self._role = b""
         self._results: list[bytes] = []
         self._blocks: list[bytes] = []
+        # The JSON of the last message, and how many blocks it has.
+        self._last = b""
+        self._last_size = 0
         # The first block of the answers since the last prompt, and whether results followed the last answer.
         self._first: Content | None = None
         self._answered = False
@@ -64,10 +67,14 @@ class AlternatingMessages:
         self._role = role
         self._results = []
         self._blocks = []
+        self._last, self._last_size = b"", 0
 
     def _encode_open_message(self) -> bytes:
-        blocks = [*self._results, *self._blocks]
-        return b"".join((self._role, b",".join(blocks), END)) if blocks else b""
+        size = len(self._results) + len(self._blocks)
+        if size != self._last_size:
+            self._last = b"".join((self._role, b",".join(self._results + self._blocks), END))
+            self._last_size = size
+        return self._last
 
 
 Encoded = TypeVar("Encoded", bound=AlternatingMessages)

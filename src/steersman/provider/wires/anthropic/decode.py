@@ -28,8 +28,10 @@ from steersman.provider.wires.anthropic.events import (
     StopDelta,
     add_container,
     decode_delta,
+    extract_block,
     find_call_fields,
     find_citations,
+    is_usual_call,
     split_fields,
     split_list,
 )
@@ -100,23 +102,35 @@ class AnthropicDecoder:
 
     def feed(self, event: str, data: str) -> Sequence[StreamEvent]:
         """Decode one event."""
-        if event == "content_block_delta":
+        out: list[StreamEvent] = []
+        self.feed_all(((event, data),), out)
+        return out
+
+    def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
+        """Decode several events, up to the terminal one."""
+        for event, data in received:
+            if event != "content_block_delta":
+                out += self._feed_other(event, data)
+                if self.done:
+                    return
+                continue
             try:
                 got: BlockDelta = decode_delta(data)
             except msgspec.DecodeError:
-                return self._add_delta(self._decode(BlockDelta, data), data)
-            block = self._open.get(got.index)
+                out += self._add_delta(self._decode(BlockDelta, data), data)
+                continue
+            block, delta = self._open.get(got.index), got.delta
             # The fast path: nearly all events of a stream are deltas of a text or of the arguments of a call.
-            if block is not None and not block.held:
-                delta = got.delta
-                if delta.type == "text_delta" and block.kind == "text" and (text := delta.text):
-                    block.parts.append(text)
-                    return (TextDelta(text, block.at),)
-                if delta.type == "input_json_delta" and block.kind == "tool_use" and (text := delta.partial_json):
-                    block.parts.append(text)
-                    return (ToolCallDelta(text, block.at),)
-            return self._add_delta(got, data)
-        return self._feed_other(event, data)
+            if block is None or block.held:
+                out += self._add_delta(got, data)
+            elif delta.type == "text_delta" and block.kind == "text" and (text := delta.text):
+                block.parts.append(text)
+                out.append(TextDelta(text, block.at))
+            elif delta.type == "input_json_delta" and block.kind == "tool_use" and (text := delta.partial_json):
+                block.parts.append(text)
+                out.append(ToolCallDelta(text, block.at))
+            else:
+                out += self._add_delta(got, data)
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises if the terminal event is missing."""
@@ -150,7 +164,7 @@ class AnthropicDecoder:
                 return self._add_delta(self._decode(BlockDelta, data), data)
             case "content_block_start":
                 got = self._decode(BlockStart, data)
-                return self._start_block(got.index, bytes(got.content_block))
+                return self._start_block(got.index, got.content_block, data)
             case "content_block_stop":
                 return self._stop_block(self._decode(BlockStop, data).index)
             case "message_start":
@@ -185,10 +199,7 @@ class AnthropicDecoder:
             pass
         try:
             # Lone surrogates: the strict decoder refuses them.
-            plain: Any = json.loads(data)
-            if kind is BlockStart and isinstance(plain, dict) and "content_block" in plain:
-                plain["content_block"] = msgspec.Raw(json.dumps(plain["content_block"]).encode())
-            return msgspec.convert(plain, kind)
+            return msgspec.convert(json.loads(data), kind)
         except (ValueError, RecursionError) as error:
             raise build_malformed_error(self._model, data, error) from error
 
@@ -211,30 +222,31 @@ class AnthropicDecoder:
         return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(bytes(block)))]
 
     def _add_whole_block(self, raw: bytes) -> Sequence[StreamEvent]:
-        started = self._start_block(_WHOLE, raw)
+        data = f'{{"content_block":{raw.decode()}}}'
+        started = self._start_block(_WHOLE, self._decode(Block, raw), data)
         return [*started, *self._stop_block(_WHOLE)]
 
-    def _start_block(self, index: int, raw: bytes) -> Sequence[StreamEvent]:
-        block: Block = self._decode(Block, raw)
+    def _start_block(self, index: int, block: Block, data: str) -> Sequence[StreamEvent]:
         grown = self._add_block(index, block.type)
         grown.signature = block.signature or None
         match block.type:
             case "text":
-                grown.citations = find_citations(raw)
+                if '"citations"' in data:
+                    grown.citations = find_citations(extract_block(data))
                 return (TextStart(grown.at), *grown.add_text(block.text))
             case "thinking":
                 return (ThinkingStart(grown.at), *grown.add_text(block.thinking))
             case "tool_use":
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
-                grown.signature = find_call_fields(raw)
+                grown.signature = None if is_usual_call(data, block) else find_call_fields(extract_block(data))
                 if grown.at >= MAX_TOOL_CALLS:
                     check_call_count(sum(each.kind == "tool_use" for each in self._blocks))
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
             case "redacted_thinking":
                 grown.signature = block.data
             case _:
-                grown.raw = raw
+                grown.raw = extract_block(data)
         return (ThinkingStart(grown.at),)
 
     def _add_block(self, index: int, kind: str) -> AnthropicBlock:

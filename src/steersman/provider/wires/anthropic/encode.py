@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
-
 from steersman.provider.wires.alternating import ASSISTANT, USER, AlternatingMessages, encode_new_messages
 from steersman.provider.wires.anthropic.schema import (
     convert_output_schema,
@@ -21,9 +19,10 @@ from steersman.provider.wires.anthropic.schema import (
 )
 from steersman.provider.wires.anthropic.written_blocks import (
     CallIds,
+    build_block,
     build_call,
     drop_trailing_thinking,
-    encode_block,
+    encode_blocks,
     encode_thinking,
 )
 from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by_identities, memoize_by_members
@@ -73,7 +72,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     tools = encode_tools(request.tools)
     mark = choose_cache_mark(model, _MARKS)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
-    encoded = encode_messages(request.messages, tools, CallIds(model))
+    encoded = encode_messages(request.messages, tools, model)
     chosen = build_tool_choice(options)
     declared: Iterable[str] = ()
     if not tools.encoded and not extra.get("tools") and encoded.used:
@@ -85,7 +84,8 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
         fields["container"] = encoded.container
     if chosen is not None and (tools.encoded or declared or extra.get("tools")):
         fields["tool_choice"] = chosen
-    fields.update({name: value for name, value in extra.items() if name != "tools"})
+    if extra:
+        fields.update({name: value for name, value in extra.items() if name != "tools"})
     pieces = add_cache_marks(encoded.list_pieces(), mark) if mark else encoded.list_pieces()
     # Joined only once: a long conversation is many bytes.
     pieces[:1] = [b"".join((head, *pieces[:1]))]
@@ -140,9 +140,9 @@ class EncodedMessages(AlternatingMessages):
         """The container to name in the request: code in it waits for the results that come last."""
         return self._container if self._answered else None
 
-    def depends_on(self, tools: ToolSet, ids: CallIds) -> bool:
+    def depends_on(self, tools: ToolSet, model: Model) -> bool:
         """Whether the messages were encoded with these names and for this kind of server."""
-        return self._tools.changed == tools.changed and self._ids.is_same(ids)
+        return (self._tools is tools or self._tools.changed == tools.changed) and self._ids.are_for(model)
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Encode more messages."""
@@ -153,50 +153,54 @@ class EncodedMessages(AlternatingMessages):
                 self._container = None
                 self._begin_answer(message)
                 self._switch_role(ASSISTANT)
-                self._blocks.extend(filter(None, map(self._encode_answer_block, drop_trailing_thinking(message))))
+                for block in drop_trailing_thinking(message):
+                    self._add_answer_block(block)
             elif isinstance(message, ToolResultMessage):
                 self._answered = True
                 self._switch_role(USER)
-                self._encode_result(message)
+                self._add_result(message)
             else:
                 self._switch_role(USER)
-                self._blocks.extend(filter(None, map(encode_block, message.content)))
+                self._blocks += encode_blocks(message.content)
 
-    def _encode_answer_block(self, block: Content) -> bytes | None:
+    def _add_answer_block(self, block: Content) -> None:
         if type(block) is ToolCall:
             name = self._tools.names.to_wire(block.name)
             self.used[name] = None
             call, container = build_call(block, self._ids.add(block.id), name)
             self._container = container or self._container
-            return encode_json(call)
-        if type(block) is ThinkingContent:
-            return encode_thinking(block)
-        # The API takes no images from the assistant.
-        return encode_block(TextContent("[image]") if type(block) is ImageContent else block)
+            self._blocks.append(encode_json(call))
+        elif type(block) is ThinkingContent:
+            thought = encode_thinking(block)
+            self._blocks += () if thought is None else (thought,)
+        else:
+            # The API takes no images from the assistant.
+            self._blocks += encode_blocks([TextContent("[image]") if type(block) is ImageContent else block])
 
-    def _encode_result(self, message: ToolResultMessage) -> None:
+    def _add_result(self, message: ToolResultMessage) -> None:
         content = message.content
         fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.find(message.tool_call_id)}
         if message.is_error:
             # An error result holds only text; its images follow the results.
-            self._blocks.extend(
-                filter(None, (encode_block(block) for block in content if isinstance(block, ImageContent)))
-            )
+            self._blocks += encode_blocks([block for block in content if isinstance(block, ImageContent)])
             content = [block for block in content if not isinstance(block, ImageContent)]
             fields["is_error"] = True
-        blocks = [msgspec.Raw(block) for block in map(encode_block, content) if block]
+        blocks = [built for built in map(build_block, content) if built is not None]
         if blocks:
             fields["content"] = blocks
         self._results.append(encode_json(fields))
 
 
-def encode_messages(messages: Sequence[Message], tools: ToolSet, ids: CallIds) -> EncodedMessages:
+def encode_messages(messages: Sequence[Message], tools: ToolSet, model: Model) -> EncodedMessages:
     """Encode the messages; of a conversation that only grew, encode just the new ones.
 
     With other tool names or another kind of server all messages are encoded again.
     """
     return encode_new_messages(
-        messages, _MEMO, lambda: EncodedMessages(tools, ids), lambda known: known.depends_on(tools, ids)
+        messages,
+        _MEMO,
+        lambda: EncodedMessages(tools, CallIds(model)),
+        lambda known: known.depends_on(tools, model),
     )
 
 
@@ -282,7 +286,6 @@ def build_tool_choice(options: StreamOptions) -> dict[str, Any] | None:
 def _build_thinking(
     model: Model, request: Request, options: StreamOptions, limit: int, *, works_without_thinking: bool
 ) -> dict[str, Any] | None:
-    version = parse_version(model.id)
     forced = options.tool_choice == "required" and request.tools
     own = model.settings.get("thinking")
     if isinstance(own, Mapping):
@@ -290,6 +293,7 @@ def _build_thinking(
     # The API refuses thinking together with a forced tool call.
     if options.thinking_level == "off" or forced:
         return None
+    version = parse_version(model.id)
     if version is not None and version >= _ADAPTIVE:
         return {"type": "adaptive", "display": "summarized"}
     if works_without_thinking:

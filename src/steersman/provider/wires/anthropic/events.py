@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -32,13 +31,6 @@ class BlockDelta(msgspec.Struct, gc=False):
     delta: Delta = msgspec.field(default_factory=Delta)
 
 
-class BlockStart(msgspec.Struct):
-    """The event `content_block_start`."""
-
-    index: int = 0
-    content_block: msgspec.Raw = msgspec.Raw(b"{}")
-
-
 class Block(msgspec.Struct):
     """The block in `content_block_start`."""
 
@@ -50,6 +42,13 @@ class Block(msgspec.Struct):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
+
+
+class BlockStart(msgspec.Struct):
+    """The event `content_block_start`."""
+
+    index: int = 0
+    content_block: Block = msgspec.field(default_factory=Block)
 
 
 class BlockStop(msgspec.Struct, gc=False):
@@ -108,8 +107,6 @@ decode_delta = DECODERS[BlockDelta].decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
 _KNOWN = frozenset(("type", "id", "name", "input", "cache_control"))
-# The start of nearly every call: just these fields, and the input follows.
-_USUAL_CALL = re.compile(rb'\{"type":"tool_use","id":"[^"\\]*","name":"[^"\\]*","input":\{\}\}')
 
 
 def split_fields(data: str | bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
@@ -128,17 +125,23 @@ def split_list(data: bytes | msgspec.Raw) -> list[msgspec.Raw]:
         return []
 
 
-def find_citations(data: bytes) -> list[msgspec.Raw]:
+def extract_block(data: str) -> bytes:
+    """Return the JSON of the block in `content_block_start`."""
+    return bytes(split_fields(data).get("content_block", b"{}"))
+
+
+def find_citations(data: str | bytes) -> list[msgspec.Raw]:
     """Return the citations with which a text block starts."""
-    if data.find(b'"citations"') < 0:
-        return []
     return split_list(split_fields(data).get("citations", b""))
+
+
+def is_usual_call(data: str, block: Block) -> bool:
+    """Whether an event starts a call with just the usual fields, as nearly all do; the input follows."""
+    return f'{{"type":"tool_use","id":"{block.id}","name":"{block.name}","input":{{}}}}' in data
 
 
 def find_call_fields(data: bytes) -> str | None:
     """Return the JSON of the fields of a call that are not decoded, such as the `caller` of a programmatic call."""
-    if _USUAL_CALL.fullmatch(data) is not None:
-        return None
     more = {name: raw for name, raw in split_fields(data).items() if name not in _KNOWN and bytes(raw) != b"null"}
     caller = more.get("caller")
     if caller is not None and bytes(split_fields(caller).get("type", b"")) == b'"direct"':

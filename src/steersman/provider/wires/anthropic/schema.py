@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -31,6 +32,7 @@ class _Unsupported(Exception):
     """The API has no way to express this schema."""
 
 
+@lru_cache(maxsize=64)
 def parse_version(model_id: str) -> tuple[int, int] | None:
     """Return the version in a model id, such as (4, 5); `None` if the id is not that of a Claude model."""
     found = _VERSION.search(model_id)

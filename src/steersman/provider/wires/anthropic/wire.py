@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from functools import lru_cache
 from typing import Self
 
 import msgspec
@@ -138,6 +139,7 @@ class AnthropicWire:
         return classify_response(model, status, headers, body)
 
 
+@lru_cache(maxsize=64)
 def build_url(base: str) -> str:
     """Return the URL to post to; the base URL may leave out the API version, or be the whole URL already."""
     base = base.rstrip("/")
@@ -157,7 +159,8 @@ def _build_headers(model: Model, key: str | None) -> dict[str, str]:
         headers["x-api-key"] = key
     if betas := settings.get("betas"):
         headers["anthropic-beta"] = betas if isinstance(betas, str) else ",".join(betas)
-    headers.update({name.lower(): value for name, value in model.headers.items()})
+    if model.headers:
+        headers.update({name.lower(): value for name, value in model.headers.items()})
     return headers
 
 

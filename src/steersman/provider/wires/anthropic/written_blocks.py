@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -28,14 +28,13 @@ class CallIds:
 
     def __init__(self, model: Model) -> None:
         self._provider = model.provider
-        # Whether the server takes any id of its own; Anthropic itself and the clouds that run Claude do not.
-        self._any = model.base_url is not None and not _is_strict(model.base_url)
+        self._any = _takes_any_id(model)
         self._own = False
         self._wire: dict[str, str] = {}
 
-    def is_same(self, other: CallIds) -> bool:
-        """Whether the other gives the same ids."""
-        return self._provider == other._provider and self._any == other._any
+    def are_for(self, model: Model) -> bool:
+        """Whether these are the ids for this model too."""
+        return self._provider == model.provider and self._any is _takes_any_id(model)
 
     def begin_answer(self, message: AssistantMessage) -> None:
         """Note who made the calls that follow."""
@@ -49,6 +48,11 @@ class CallIds:
     def find(self, call_id: str) -> str:
         """Return the id on the wire of the call that a result answers."""
         return self._wire.get(call_id) or encode_call_id(call_id)
+
+
+def _takes_any_id(model: Model) -> bool:
+    """Whether the server takes any id of its own; Anthropic itself and the clouds that run Claude do not."""
+    return model.base_url is not None and not _is_strict(model.base_url)
 
 
 @lru_cache(maxsize=64)
@@ -89,19 +93,24 @@ def _is_thinking(block: Content) -> bool:
     return type(block) is ThinkingContent and block.field != OPAQUE
 
 
-def encode_block(block: Content) -> bytes | None:
-    """Encode text or an image; blank text is left out, because the API refuses it."""
+def build_block(block: Content) -> dict[str, Any] | None:
+    """Build text or an image; blank text is left out, because the API refuses it."""
     if type(block) is TextContent:
-        if not block.text or block.text.isspace():
+        text, signature = block.text, block.signature
+        if not text or text.isspace():
             return None
-        fields: dict[str, Any] = {"type": "text", "text": block.text}
-        if block.signature is not None and block.signature.startswith("["):
-            fields["citations"] = msgspec.Raw(block.signature.encode("utf-8", "replace"))
-        return encode_json(fields)
+        if signature is not None and signature.startswith("["):
+            return {"type": "text", "text": text, "citations": msgspec.Raw(signature.encode("utf-8", "replace"))}
+        return {"type": "text", "text": text}
     if type(block) is ImageContent:
         kind = "image/jpeg" if block.mime_type == "image/jpg" else block.mime_type
-        return encode_json({"type": "image", "source": {"type": "base64", "media_type": kind, "data": block.data}})
+        return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": block.data}}
     return None
+
+
+def encode_blocks(content: Iterable[Content]) -> list[bytes]:
+    """Encode texts and images."""
+    return [encode_json(built) for built in map(build_block, content) if built is not None]
 
 
 def encode_thinking(block: ThinkingContent) -> bytes | None:
