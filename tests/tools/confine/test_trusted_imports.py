@@ -46,6 +46,27 @@ def test_packages_of_extras_and_those_that_are_not_installed_are_not_imported_fr
     assert lines == [*[f"refused {name}" for name in missing], "RAN cchardet", "RAN mine"]
 
 
+def test_a_workspace_that_is_made_later_takes_nothing_that_tools_wrote_for_the_users_own(tmp_path: Path) -> None:
+    """Such as the folder of a skill, or another project: a module that is there by then may be a model's."""
+    later = """
+        from steersman.tools import Workspace, builtin_tools
+        write = {tool.name: tool for tool in builtin_tools("project")}["write"]
+        write(path="winloop.py", content="print('RAN')")
+        Workspace("project/inner"), Workspace("other"), Workspace(".")
+        try:
+            import winloop
+        except ModuleNotFoundError as error:
+            print("refused", error.name)
+    """
+    for folder in ("project/inner", "other"):
+        (tmp_path / folder).mkdir(parents=True)
+    program = f"import sys; sys.path[:0] = ['project', 'other']\n{textwrap.dedent(later)}"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "refused winloop\n"
+
+
 def test_every_package_that_an_extra_installs_is_known() -> None:
     """The list is written by hand: a new dependency must not be forgotten."""
     project = tomllib.loads(PROJECT.read_text())["project"]

@@ -51,9 +51,14 @@ class _TrustedFirst(MetaPathFinder):
         own = (os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix))
         return any(_is_in(real, root) for root in self.workspaces) and not any(_is_in(real, folder) for folder in own)
 
-    def note_own(self) -> None:
-        """Note the modules that the workspaces hold now."""
-        for entry in filter(self.can_change, sys.path):
+    def add_workspace(self, workspace: str) -> None:
+        """Add a workspace, and note the modules that it holds now: those are the user's own.
+
+        Not again those of other workspaces, in which tools may have written meanwhile.
+        """
+        fixed = [entry for entry in sys.path if not self.can_change(entry)]
+        self.workspaces.add(workspace)
+        for entry in filter(self.can_change, fixed):
             try:
                 self.own.update(name.partition(".")[0] for name in os.listdir(entry or os.curdir))
             except OSError:
@@ -65,9 +70,8 @@ _finder = _TrustedFirst()
 
 def keep_imports_out(workspace: str) -> None:
     """Import no module of Python or of our packages from a workspace, which is a real path, from now on."""
-    if workspace not in _finder.workspaces:
-        _finder.workspaces.add(workspace)
-        _finder.note_own()
+    if not any(_is_in(workspace, root) for root in _finder.workspaces):
+        _finder.add_workspace(workspace)
     if _finder not in sys.meta_path and any(map(_finder.can_change, sys.path)):
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
         sys.meta_path.insert(place, _finder)
