@@ -13,6 +13,10 @@ _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')[ \t]*(?:#.*)?""")
 _NO_TEXT = "[]{}&*!%@`,?"
 
 
+MAX_LINES, MAX_LENGTH = 256, 8_192
+"""The most lines and characters of front matter: a project may have hundreds of such files, read at every start."""
+
+
 class BadFrontMatter(ValueError):
     """Malformed front matter; the text says what is wrong."""
 
@@ -22,18 +26,22 @@ def parse_front_matter(text: str, *, lists: Collection[str] = ()) -> tuple[dict[
 
     A value that is no text is left out, except a list for one of the keys `lists`: its items are joined with commas.
     """
-    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
-    if not lines or lines[0].rstrip() != "---":
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
+    lines = text[:MAX_LENGTH].split("\n", MAX_LINES)
+    is_cut = len(text) > MAX_LENGTH or len(lines) > MAX_LINES
+    if lines[0].rstrip() != "---":
         raise BadFrontMatter("it does not begin with a line '---'")
-    end = next((index for index, line in enumerate(lines[1:], 1) if line.rstrip() in ("---", "...")), None)
+    whole = lines[:-1] if is_cut else lines
+    end = next((index for index, line in enumerate(whole[1:], 1) if line.rstrip() in ("---", "...")), None)
     if end is None:
-        raise BadFrontMatter("its front matter has no end, a second line '---'")
+        where = f", in its first {MAX_LINES} lines and {MAX_LENGTH:,} characters" if is_cut else ""
+        raise BadFrontMatter(f"its front matter has no end, a second line '---'{where}")
     found: dict[str, str] = {}
     for key, value, more in _split_entries(lines[1:end]):
         read = _parse_list(key, value, more) if key in lists else _parse_value(key, value, more)
         if read is not None:
             found[key] = read
-    return found, "\n".join(lines[end + 1 :]).strip("\n")
+    return found, text[sum(len(line) + 1 for line in lines[: end + 1]) :].strip("\n")
 
 
 def _split_entries(lines: Sequence[str]) -> Iterator[tuple[str, str, list[str]]]:

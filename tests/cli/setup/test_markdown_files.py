@@ -40,6 +40,19 @@ def test_a_list_in_front_matter_is_read_in_every_way_it_is_written() -> None:
         parse_front_matter("---\ntools: {a: b}\n---\n", lists=("tools",))
 
 
+def test_front_matter_ends_within_bounds_and_the_text_after_it_may_be_long() -> None:
+    head = "---\nname: x\n"
+    body = "y\n" * 20_000 + "---\nz"
+    assert parse_front_matter(f"{head}---\n{body}") == ({"name": "x"}, body)
+    assert parse_front_matter(f"{head}{'#' * 8_000}\n---\n{body}") == ({"name": "x"}, body)
+    many = "a:\n" * 300
+    for text in (f"{head}{many}---\n{body}", f"{head}{'#' * 9_000}\n---\n", f"---\n{'#' * 8_184}\n----"):
+        with pytest.raises(BadFrontMatter, match="no end, a second line '---', in its first 256 lines and 8,192 char"):
+            parse_front_matter(text)
+    with pytest.raises(BadFrontMatter, match=r"no end, a second line '---'$"):
+        parse_front_matter(head)
+
+
 async def test_a_user_is_not_asked_to_trust_more_than_can_be_looked_at(place: Place) -> None:
     """To show the megabytes that a folder may have would take many seconds, before anything is trusted."""
     for name in ("a", "b", "c"):
