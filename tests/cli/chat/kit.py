@@ -44,6 +44,12 @@ def chatting(
         yield terminal
 
 
+def below(terminal: Terminal, mark: str) -> str:
+    """What stands below the last place with this text, in one line; empty while the text is nowhere."""
+    _, found, text = terminal.everything.rpartition(mark)
+    return " ".join(text.split()) if found else ""
+
+
 def go(place: Place) -> None:
     """Let the waiting command go on."""
     (place.project / "go").touch()

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import READY, SIZES, chatting
+from tests.cli.chat.kit import READY, SIZES, below, chatting
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
@@ -39,9 +39,7 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
             terminal.enter("/copy")
             terminal.wait_for(lambda at, number=number: len(find_copies(at)) == 2 * number + 1)
             copied = "Copied the last answer (12 lines), if your terminal allows it (OSC 52)."
-            terminal.wait_for(
-                lambda at, copied=copied: copied in " ".join(at.everything.rpartition("/copy")[2].split())
-            )
+            terminal.wait_for(lambda at, copied=copied: copied in below(at, "/copy"))
             terminal.enter("/copy 2")
             terminal.wait_for(lambda at, number=number: len(find_copies(at)) == 2 * number + 2)
             terminal.wait_for("Copied code block 2 (2 lines)")
@@ -61,7 +59,7 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
                 terminal.type(answered)
                 terminal.wait_for(f"\n? {answered}")
                 terminal.press("enter")
-                terminal.wait_for(lambda at, outcome=outcome: outcome in at.everything.rpartition("Replace it?")[2])
+                terminal.wait_for(lambda at, outcome=outcome: outcome in below(at, "Replace it?"))
                 assert ((place.project / "there.md").read_text() == "mine") is (answered == "n")
         terminal.resize(200, 24)
         terminal.enter("/export link.md")
@@ -70,7 +68,7 @@ def test_answers_are_copied_and_conversations_exported(place: Place, server: Ope
         terminal.type("n")
         terminal.wait_for("\n? n")
         terminal.press("enter")
-        terminal.wait_for(lambda at: "Nothing was written." in at.everything.rpartition("Replace it?")[2])
+        terminal.wait_for(lambda at: "Nothing was written." in below(at, "Replace it?"))
         terminal.enter("/export nowhere/x.md")
         terminal.wait_for("Cannot write 'nowhere/x.md': No such file or directory.")
         copies = find_copies(terminal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.cli.chat.kit import SIZES, chatting, heard
+from tests.cli.chat.kit import SIZES, below, chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
@@ -137,7 +137,7 @@ def test_always_holds_in_the_next_chat_and_a_mode_can_be_given(place: Place, ser
                 terminal.send(b"\x1b[Z")
                 ready(terminal, mode)
             terminal.enter("/mode bypas")
-            terminal.wait_for(lambda at: "Did you mean 'bypass'?" in unwrapped(at).rpartition("/mode bypas")[2])
+            terminal.wait_for(lambda at: "Did you mean 'bypass'?" in below(at, "/mode bypas"))
             terminal.enter("/mode bypass")
             ready(terminal, "bypass")
             terminal.enter("/mode accept-edits")

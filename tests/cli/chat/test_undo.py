@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import SIZES, chatting, heard
+from tests.cli.chat.kit import SIZES, below, chatting, heard
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place, run_command
 from tests.cli.pty_terminal import Terminal
@@ -160,16 +160,16 @@ def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAICha
         for (columns, rows), goal in zip(SIZES, goals, strict=True):
             terminal.resize(columns, rows)
             terminal.enter("/tree")
-            terminal.wait_for(lambda at: "More @wait.sh" in at.everything.rpartition("/tree")[2])
-            tree = terminal.everything.rpartition("/tree")[2]
-            assert [f" {points[words]}  {words}\n" in tree for words in points] == [True] * 3
+            terminal.wait_for(lambda at: "More @wait.sh" in below(at, "/tree"))
+            tree = below(terminal, "/tree")
+            assert [f" {points[words]} {words} " in tree for words in points] == [True] * 3
             before = (project / "a.txt").read_text()
             confirm(terminal, f"/branch {points[goal]}", "only the conversation", "n")
             terminal.wait_for("The files stay as they are.")
             assert (project / "a.txt").read_text() == before != contents[goal]
             confirm(terminal, f"/branch {points[goal]}", "a.txt  +1 -1")
-            told = f"Taken back: 1 file.\nYou are at {points[goal]}."
-            terminal.wait_for(lambda at, told=told: told in at.everything.rpartition("/branch")[2])
+            told = f"Taken back: 1 file. You are at {points[goal]}."
+            terminal.wait_for(lambda at, told=told: told in below(at, "/branch"))
             assert (project / "a.txt").read_text() == contents[goal]
 
 

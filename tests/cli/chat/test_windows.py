@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import READY, WAITING, chatting, go, heard
+from tests.cli.chat.kit import READY, SIZES, WAITING, below, chatting, go, heard
 from tests.cli.command import MODEL, Place, environment
 from tests.cli.pty_terminal import Terminal
 
@@ -34,6 +34,9 @@ print("a line of code that is also longer than forty columns", 1, 2, 3)
 """
 
 
+CODE = "```python\ndef greet():\n    return 'hello'\n```"
+
+
 def test_the_help_is_a_table_where_there_is_room_and_a_list_where_there_is_little(
     place: Place, server: OpenAIChatServer
 ) -> None:
@@ -47,6 +50,11 @@ def test_the_help_is_a_table_where_there_is_room_and_a_list_where_there_is_littl
         terminal.enter("/help")
         terminal.wait_for("!command\n    run a command yourself; the model\n    reads its output.")
         terminal.wait_for("Ctrl-D\n    quit\n")
+        wrong = "✗ No command /hlep. Did you mean 'help'? /help lists the commands; // sends a slash."
+        for columns, rows in SIZES:
+            terminal.resize(columns, rows)
+            terminal.enter("/hlep")
+            terminal.wait_for(lambda at: wrong in below(at, "\u276f /hlep\n"))
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(40, 12), (20, 10)])
@@ -101,17 +109,26 @@ def test_a_window_that_changes_its_size_is_drawn_anew(place: Place, server: Open
 
 
 def test_without_colours_nothing_is_coloured(place: Place, server: OpenAIChatServer) -> None:
-    server.say("**Bold** and `code`.")
-    with chatting(place, server, env={"NO_COLOR": "1"}) as terminal:
-        terminal.enter("Hello.")
-        terminal.wait_for("code")
-        terminal.wait_for(READY)
-        terminal.resize(40, 15)
-        terminal.enter("/theme")
-        terminal.wait_for("The theme is dark")
-        terminal.resize(120, 40)
-        terminal.enter("/context")
-        terminal.wait_for("tool results")
+    (place.project / "a.py").write_text("x = 1\n")
+    with chatting(place, server, env={"NO_COLOR": "1"}, columns=120, rows=40) as terminal:
+        for number, (columns, rows) in enumerate(SIZES):
+            terminal.resize(columns, rows)
+            edit = answer(call("edit", path="a.py", edits=[{"old": f"x = {number + 1}", "new": f"x = {number + 2}"}]))
+            server.say(edit, f"**Bold** and `code`.\n\n{CODE}", "Next.")
+            terminal.enter("Hello.")
+            terminal.wait_for(f"  │ +x = {number + 2}")
+            terminal.wait_for("\n?")
+            terminal.type("y")
+            terminal.wait_for("\n? y")
+            terminal.press("enter")
+            terminal.wait_for("def greet")
+            terminal.wait_for(READY)
+            terminal.enter("/theme")
+            terminal.wait_for("The theme is dark")
+            terminal.enter("/context")
+            terminal.wait_for("tool results")
+            terminal.enter("Next.")
+            terminal.wait_for("Next.\n\n12 in")
         terminal.press("ctrl+d")
         terminal.ended()
         raw = bytes(terminal.raw)
@@ -120,6 +137,32 @@ def test_without_colours_nothing_is_coloured(place: Place, server: OpenAIChatSer
         assert f";{parameter}m".encode() not in raw
     assert b"38;5" not in raw
     assert b"38;2" not in raw
+
+
+def test_the_theme_suits_the_terminal_and_another_one_colours_what_follows(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    """A terminal with a light background says so in COLORFGBG."""
+    colours = {"light": "\x1b[38;5;90mdef", "dark": "\x1b[35mdef", "plain": "  def"}
+    with chatting(place, server, env={"COLORFGBG": "0;15"}, columns=120, rows=40) as terminal:
+        terminal.enter("/theme")
+        terminal.wait_for("The theme is light. Themes: dark, light, plain.")
+        for columns, rows in SIZES:
+            terminal.resize(columns, rows)
+            for theme in colours:
+                server.say(CODE)
+                terminal.enter(f"/theme {theme}")
+                told = f"From now on the theme is {theme}; theme in the settings keeps it."
+                terminal.wait_for(lambda at, told=told: told in below(at, "/theme"))
+                begun = len(terminal.raw)
+                asked = f"Show {theme} {columns}."
+                terminal.enter(asked)
+                terminal.wait_for(lambda at, asked=asked: "greet" in below(at, f"\u276f {asked}\n"))
+                terminal.wait_for(READY)
+                drawn = terminal.raw[begun:].decode()
+                assert [name for name, colour in colours.items() if colour in drawn] == [theme]
+            terminal.enter("/theme drak")
+            terminal.wait_for(lambda at: "Did you mean 'dark'?" in below(at, "/theme drak"))
 
 
 def test_a_terminal_that_cannot_be_drawn_on_gets_a_chat_line_by_line(place: Place, server: OpenAIChatServer) -> None:
