@@ -20,11 +20,20 @@ hostname | operands=none
   -afAdiIsyV --alias --all-fqdns --all-ip-addresses --domain --fqdn --long --ip-address --short --help --version
   ! -F: -b --file= --boot
 
-id, uname, uptime, free, lscpu, lsblk, locale | plain
-  -amnpvsrioGguzZhkbtwdPlLJSyVA -o: -s: -c: -e: --all --human --si --kilo --mega --giga --wide --total --json --pretty
-  --since --group --groups --name --user --real --zero --kernel-name --nodename --kernel-release --kernel-version
-  --machine --processor --hardware-platform --operating-system --output= --extended? --parse? --paths --fs --list
-  --help --version
+id, uname, uptime, locale | plain
+  -acghikmnoprsuvzGVZ --all --pretty --since --context --group --groups --name --user --real --zero --kernel-name
+  --nodename --kernel-release --kernel-version --machine --processor --hardware-platform --operating-system
+  --all-locales --charmaps --category-name --keyword-name --verbose --help --version
+free | plain
+  -bghklmtvwLV -s: -c: --bytes --kilo --mega --giga --tera --kibi --mebi --gibi --human --si --lohi --line --total
+  --committed --wide --seconds= --count= --help --version
+lscpu | plain
+  -abchxyBJV -e? -p? -C? -s: --all --online --offline --bytes --json --hex --physical --extended? --parse? --caches?
+  --sysroot= --output-all --help --version
+lsblk | plain
+  -abdfhilmnprstyzADJMNOPSVZ -o: -e: -I: -x: -w: -E: -T? --all --bytes --nodeps --fs --ascii --list --perms --noheadings
+  --paths --raw --inverse --topology --shell --zoned --noempty --discard --json --merge --output-all --pairs --scsi
+  --output= --exclude= --include= --sort= --width= --dedup= --tree? --help --version
 
 who, w | exact operands=names
   -abdfHhilmopqrstTuw --all --boot --count --dead --heading --help --ips --message --mesg --no-header --process
