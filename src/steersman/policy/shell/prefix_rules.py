@@ -26,12 +26,12 @@ def explain_unsafe_prefix(words: Sequence[str]) -> str | None:
     entry = find_entry(words)
     if entry is None:
         return _explain_unlisted_prefix(words)
-    if entry.check == "script" and len(words) == 2 and words[1] in SCRIPTS:
-        return f"'{program} {words[1]}' runs any script: name the script as well"
     try:
-        read_arguments(entry, [Word(word) for word in words[len(entry.key.split()) :]], partial=True)
+        found = read_arguments(entry, [Word(word) for word in words[len(entry.key.split()) :]], partial=True)
     except NeedsApproval as error:
         return str(error)
+    if entry.check == "script" and words[1] in SCRIPTS and not found.operands:
+        return f"'{program} {words[1]}' runs any script: name the script as well"
     return None
 
 
