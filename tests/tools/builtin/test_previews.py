@@ -85,6 +85,11 @@ def test_a_write_shows_what_is_lost_also_where_no_diff_can(tools: dict[str, Tool
     assert preview(tools["write"], {"path": "a.txt", "content": TEXT}) == "[No line of 'a.txt' changes.]\n"
 
 
+def test_a_new_file_without_content_is_told_as_one(tools: dict[str, Tool]) -> None:
+    shown = preview(tools["write"], {"path": "new/__init__.py", "content": ""})
+    assert shown == "['new/__init__.py' is a new file with nothing in it.]\n"
+
+
 def test_nothing_is_left_out_of_a_long_preview(tools: dict[str, Tool]) -> None:
     """The diff after the change is shortened; what is approved must be seen."""
     content = "".join(f"row {number}\n" for number in range(20_000))

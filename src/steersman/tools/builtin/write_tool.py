@@ -68,7 +68,9 @@ def _preview(workspace: Workspace, path: str, content: str, reader: str) -> str:
     notes = list(_describe_differences(old or b"", before, content))
     if "\r\n" in content and "\r\n" not in before:
         notes.append("It gets Windows line ends (CRLF).")
-    if not swaps:
+    if old is None and not content:
+        notes.append(f"{name!r} is a new file with nothing in it.")
+    elif not swaps:
         same = content.encode() == old
         notes.append(f"No line of {name!r} changes." if same else f"Only line ends or the encoding of {name!r} change.")
     diff = format_diff(name, old_lines, swaps, created=old is None, max_length=math.inf)
