@@ -6,7 +6,6 @@ decoding for the chunks that match.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -96,20 +95,20 @@ class _RawChunk(msgspec.Struct):
 
 _raw_chunks = msgspec.json.Decoder(_RawChunk)
 _CALL_FIELDS = frozenset(("index", "id", "type", "function"))
-_NO_FIELDS: dict[str, msgspec.Raw] = {}
-# Nearly always: one call with just these fields. A quote inside a text is escaped, so none is taken for the end of one.
-_CALLS = '"tool_calls"'
-_TEXT = r'"[^"\\]*"'
-_USUAL_CALL = re.compile(
-    rf'{_CALLS}:\[\{{"index":\d+,"id":{_TEXT},"type":"function",'
-    rf'"function":\{{"name":{_TEXT},"arguments":{_TEXT}\}}\}}\]'
-)
+NO_FIELDS: dict[str, msgspec.Raw] = {}
+
+
+def is_usual_call(data: str, piece: CallPiece) -> bool:
+    """Whether a chunk starts one call with just the usual fields, as nearly all do."""
+    function = piece.function
+    if function is None:
+        return False
+    named = f'"function":{{"name":"{function.name}","arguments":"{function.arguments}"}}'
+    return f'"tool_calls":[{{"index":{piece.index},"id":"{piece.id}","type":"function",{named}}}]' in data
 
 
 def find_call_fields(data: str, choice: int, place: int) -> dict[str, msgspec.Raw]:
     """Return the fields of a call that are not decoded, such as `extra_content`, in which Gemini signs its calls."""
-    if _USUAL_CALL.search(data) is not None and data.count(_CALLS) == 1:
-        return _NO_FIELDS
     try:
         chunk = _raw_chunks.decode(data)
         found = next(one for one in chunk.choices if (one.index or 0) == choice)

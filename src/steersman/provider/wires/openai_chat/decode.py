@@ -11,8 +11,10 @@ from functools import lru_cache
 import msgspec
 
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames, OpenCall
+from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames
+from steersman.provider.wires.openai_chat.calls import OpenCall
 from steersman.provider.wires.openai_chat.chunks import (
+    NO_FIELDS,
     NOTHING,
     CallPiece,
     Choice,
@@ -25,6 +27,7 @@ from steersman.provider.wires.openai_chat.chunks import (
     decode_usage,
     find_call_fields,
     find_frame,
+    is_usual_call,
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_event
 from steersman.provider.wires.openai_chat.quirks import Quirks
@@ -83,6 +86,7 @@ class OpenAIChatDecoder:
         self._id: str | None = None
         # The index of the choice that is decoded; -1 until the first chunk.
         self._choice = -1
+        # Chunks of this choice with nothing in them, with `"usage": null` and without usage.
         self._empty_chunks: Sequence[Chunk] = ()
         # The JSON around the text of a chunk, searched for once.
         self._frame: Frame | None = None
@@ -127,14 +131,14 @@ class OpenAIChatDecoder:
                 chunk = self._decode_leniently(event, data)
                 if self.done:
                     self._stop_blocks(out)
-            if chunk is not None and not self._extend_open_block(chunk, event, data, out):
+            if chunk is None:
+                continue
+            if self._has_open_text:
+                extended = self._extend_text(chunk, event, data, out)
+            else:
+                extended = self._growing is not None and self._extend_call(self._growing, chunk, event, out)
+            if not extended:
                 self._add_chunk(chunk, event, data, out)
-
-    def _extend_open_block(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
-        """Append to the open text, or to the arguments of the open call; whether the chunk held nothing else."""
-        if self._has_open_text:
-            return self._extend_text(chunk, event, data, out)
-        return self._growing is not None and self._extend_call(self._growing, chunk, event, out)
 
     def _extend_text(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the open text block; returns whether the chunk held nothing else."""
@@ -143,7 +147,7 @@ class OpenAIChatDecoder:
         if delta is None or type(words) is not str or not words:
             return False
         delta.content = None
-        if chunk not in self._empty_chunks:
+        if chunk != self._empty_chunks[chunk.usage is NOTHING]:
             delta.content = words
             return False
         self._blocks.parts.append(words)
@@ -317,7 +321,9 @@ class OpenAIChatDecoder:
             pieces = delta.tool_calls
             for place, piece in enumerate(pieces):
                 call = self._blocks.add_call(piece, place, len(pieces), out)
-                if call.fields is None or piece.extra_content is not NOTHING:
+                if call.fields is None and is_usual_call(data, piece):
+                    call.fields = NO_FIELDS
+                elif call.fields is None or piece.extra_content is not NOTHING:
                     call.fields = {**(call.fields or {}), **find_call_fields(data, self._choice, place)}
         elif delta.function_call is not None:
             self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
@@ -349,5 +355,5 @@ _EMPTY = AssistantMessage()
 
 @lru_cache(maxsize=8)
 def _build_empty_chunks(choice: int) -> Sequence[Chunk]:
-    """Build the two forms of an empty chunk: without usage, and with `"usage": null`."""
-    return tuple([Chunk([Choice(choice, Delta())], usage) for usage in (NOTHING, _NULL)])
+    """Build the two forms of an empty chunk: with `"usage": null`, and without usage."""
+    return tuple([Chunk([Choice(choice, Delta())], usage) for usage in (_NULL, NOTHING)])
