@@ -52,14 +52,20 @@ class Part:
                     line = read.decode(errors="replace").rstrip("\n")
                     self._last = [*self._last[-9:], line]
                     if line.startswith(beginning) and words in line:
-                        self._reading = asyncio.get_running_loop().create_task(self._read())
+                        self.read()
                         return line
         except TimeoutError:
             pass
         raise CannotStart(f"{self.name} did not start; it said: {' / '.join(self._last) or 'nothing'}")
 
+    def read(self) -> None:
+        """Read its lines as they come from now on: one whose lines are not read stops once a pipe is full of them."""
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+
     async def end(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ask it to end; kill its group if it does not."""
+        """Ask it to end, read what it still says, and kill its group if it does not end."""
+        self.read()
         try:
             os.killpg(self.pid, number)
         except ProcessLookupError:
@@ -70,8 +76,8 @@ class Part:
             with suppress(ProcessLookupError):  # it may have ended just now
                 os.killpg(self.pid, signal.SIGKILL)
             await self._process.wait()
-        if self._reading is not None:
-            await self._reading
+        assert self._reading is not None
+        await self._reading
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
@@ -230,6 +236,7 @@ async def _start_temporal(stack: AsyncExitStack, address: str, folder: Path) -> 
     )  # fmt: skip
     part = await start_part("Temporal", command, cwd=folder)
     stack.push_async_callback(part.end)
+    part.read()
     await _wait_until_it_listens(part, (host, int(port)))
     return part
 

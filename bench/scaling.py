@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -197,8 +198,10 @@ def _read_said(cluster: Cluster, id: str) -> list[str]:
 
 
 async def measure(sessions: int, turns: int, steers: int) -> list[Row]:
-    """All of it."""
-    rows: list[Row] = []
+    """All of it; SIGTERM ends all that was started."""
+    task, rows = asyncio.current_task(), list[Row]()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async with run_base() as cluster:
         if sessions:
             rows += await measure_sessions(cluster, sessions, turns)
@@ -253,7 +256,12 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10, metavar="N", help="so many tool turns each")
     parser.add_argument("--steers", type=int, default=120, metavar="N", help="so many messages")
     given = parser.parse_args()
-    rows = asyncio.run(measure(given.sessions, given.turns, given.steers))
+    try:
+        rows = asyncio.run(measure(given.sessions, given.turns, given.steers))
+    except* CannotStart as group:
+        sys.exit("; ".join(str(error) for error in group.exceptions))
+    except* (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)
     show(rows)
     sys.exit(any(row.missed for row in rows))
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from bench.cluster import show_demo
-from bench.cluster_parts import run_cluster
+from bench.cluster_parts import run_cluster, start_part
 
 from steersman.cli.arguments import parse
 
@@ -29,6 +32,36 @@ def test_the_compose_file_names_only_what_the_commands_know() -> None:
     place = ("postgresql://postgres:change-me@postgres/agents", "temporal:7233")
     assert ours == [*[("serve", *place)] * 2, *[("worker", *place)] * 3]
     assert {"postgres", "temporal"} < set(services)
+
+
+TALKER = """
+import sys, time
+for number in range(int(sys.argv[2])):
+    print("x" * 1_000, flush=True)
+open(sys.argv[1], "w").close()
+time.sleep(100)
+"""
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("lines", "is_read"), [(2_000, True), (170, False)])
+async def test_a_part_that_says_much_goes_on_and_leaves_nothing_open(
+    tmp_path: Path, lines: int, is_read: bool
+) -> None:
+    """It would stop once a pipe is full, and its end would be followed by an error of asyncio.
+
+    If it is not read, 128 KiB are in memory and the rest waits in the pipe.
+    """
+    done = tmp_path / "done"
+    part = await start_part("talker", (sys.executable, "-c", TALKER, str(done), str(lines)), cwd=tmp_path)
+    if is_read:
+        part.read()
+    async with asyncio.timeout(30):
+        while not done.exists():
+            await asyncio.sleep(0.02)
+    await part.end()
+    del part
+    gc.collect()  # what is open is told here
 
 
 @pytest.mark.real_time
