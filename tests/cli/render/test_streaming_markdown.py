@@ -194,3 +194,11 @@ def test_the_rest_of_a_long_table_is_under_its_header_again() -> None:
     assert plain(shown).count("no    what") >= 1
     for number in range(2_000):
         assert f"\n{number} " in plain(shown)
+
+
+def test_a_table_whose_rows_lack_most_of_their_cells_is_shown_as_it_was_written() -> None:
+    """The parser would add the missing ones: to draw those of five kilobytes takes many seconds."""
+    text = "|".join("a" * 300) + "\n" + "|".join("-" * 300) + "\n" + "b|c\n" * 1_000
+    assert render_markdown(text, 10_000, False).count("b|c") == 1_000
+    rows = "x|y\n|x|y|\nx\n" * 400
+    assert render_markdown(f"a|b\n-|-\n{rows}", 80, False).split("\n").count("x  y") == 800

@@ -5,11 +5,13 @@ The parser's output is sanitized once more, because entities such as `&#13;` bec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal, TypeAlias, cast
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, table
 from markdown_it.tree import SyntaxTreeNode
 
 from steersman.cli.render.lines import (
@@ -46,6 +48,8 @@ _NARROWEST_TEXT = 10
 _HEADINGS = {1: f"{BOLD};{UNDERLINED}", 2: BOLD, 3: f"{BOLD};{ITALIC}"}
 _DIFF = {"+": GREEN, "-": RED, "@": DIM}
 _DEEPEST = 20
+_MAX_MISSING_CELLS = 1_000
+_BLANK_LINE = re.compile(r"\n[ \t]*+\n")
 
 
 def render_table(
@@ -125,7 +129,24 @@ def _build_parser(*, flat: bool) -> MarkdownIt:
     # Link definitions would vanish from the text, and an underlined heading would change lines already shown.
     without = ["reference", "lheading", *(("list", "blockquote") if flat else ())]
     settings = {"html": False, "maxNesting": _DEEPEST}
-    return MarkdownIt("commonmark", settings).enable(["table", "strikethrough"]).disable(without)
+    parser = MarkdownIt("commonmark", settings).enable(["table", "strikethrough"]).disable(without)
+    parser.block.ruler.at("table", _find_table, {"alt": ["paragraph", "reference"]})
+    return parser
+
+
+def _find_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Finds a table, as the rule of the parser does; rows that lack very many cells are text.
+
+    The parser adds the missing cells, up to 65,000 for a few kilobytes, and to draw those takes many seconds.
+    """
+    if start + 2 >= end:
+        return table(state, start, end, silent)
+    columns = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]].strip(" \t|").count("|") + 1
+    rest = state.src[state.bMarks[start + 2] : state.eMarks[end - 1]]
+    body = rest[: found.start()] if (found := _BLANK_LINE.search(rest)) is not None else rest
+    rows = body.count("\n") + 1
+    missing = columns * rows - (body.count("|") + rows)
+    return missing <= _MAX_MISSING_CELLS and table(state, start, end, silent)
 
 
 def parse_blocks(text: str) -> list[SyntaxTreeNode]:
