@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 from base64 import b64decode
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -20,7 +22,7 @@ from tests.cli.pty_terminal import Terminal
 from steersman import Agent
 from steersman.cli.chat.conversation import ChatView, Conversation
 from steersman.cli.chat.drafts import MAX_FILE_BYTES, Pastes, attach_files, build_message, get_typed_text
-from steersman.cli.chat.file_search import FileIndex, rank_path
+from steersman.cli.chat.file_search import MAX_LENGTH, FileIndex, rank_path
 from steersman.cli.chat.layout import render_state
 from steersman.cli.chat.window_use import render_window_use
 from steersman.policy.approval import Approval
@@ -181,6 +183,24 @@ def test_a_file_is_attached_once_bounded_and_only_from_the_workspace(tmp_path: P
     assert get_typed_text(message) == "See @picture.dat"
 
 
+def test_thousands_of_names_are_looked_up_without_a_look_at_every_file_for_a_similar_one(tmp_path: Path) -> None:
+    """A program with an `@Override` in each line is pasted, or a command of a project is full of names."""
+    for number in range(2_000):
+        (tmp_path / f"some_module_name_{number}.py").touch()
+    (tmp_path / "Real.java").write_text("real")
+    text = " ".join(["@Override" for _ in range(5_000)] + [f"@some_name_{number}" for number in range(900)])
+    called = Counter[str]()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        found = attach_files(f"{text} @Real.java", tmp_path)
+    finally:
+        sys.setprofile(before)
+    assert [item.about for item in found] == ["Attached Real.java (1 line)."]
+    assert called["get_close_matches"] == 0
+    assert called["attach_files"] == 1
+
+
 def test_a_file_that_a_rule_denies_is_not_attached_and_that_is_said(tmp_path: Path) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets/key").write_text("hush")
@@ -225,6 +245,15 @@ def test_what_was_pasted_is_what_is_sent(texts: list[str]) -> None:
     assert len(shown) < 4_100 * max(1, len(texts))
     assert pastes.expand(shown) == " and ".join(texts)
     assert pastes.expand(pastes.collapse(pastes.expand(shown))) == " and ".join(texts)
+
+
+def test_paths_of_thousands_of_characters_are_looked_at_up_to_a_bound(tmp_path: Path) -> None:
+    """They are ranked again at each key."""
+    folder = tmp_path.joinpath(*["d" * 200] * 12)
+    folder.mkdir(parents=True)
+    for number in range(1_500):
+        (folder / f"f{number}").touch()
+    assert 0 < len("".join(FileIndex(tmp_path).find("f", 10_000))) < MAX_LENGTH + 5_000
 
 
 def test_files_are_found_by_any_letters_of_their_paths(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ MAX_FILE_BYTES = 100_000
 
 _MAX_IMAGE_BYTES = 5_000_000
 _MAX_FILES = 20
+_MAX_NAMES = 1_000  # that are looked for: a pasted program may have an `@` in each line
 _NAMED = re.compile(r"(?<!\S)@([^\s@]+)")
 
 
@@ -82,9 +84,12 @@ def attach_files(text: str, workspace: Path, approval: Approval | None = None) -
         return []
     # Opened as the tools open files: a command that runs meanwhile may exchange a file for a link.
     files, found = Workspace(workspace), dict[str, Attachment]()
-    for match in _NAMED.finditer(text):
+    for word in islice(dict.fromkeys(match[1] for match in _NAMED.finditer(text)), _MAX_NAMES):
         # A full stop or a bracket after a name seldom belongs to it.
-        for name in dict.fromkeys((match[1], match[1].rstrip(".,;:!?)\"'"))):
+        for name in dict.fromkeys((word, word.rstrip(".,;:!?)\"'"))):
+            # Asked first, because the error for a missing file takes long: it looks for similar names.
+            if not os.path.lexists(os.path.join(files.root, os.path.expanduser(name))):
+                continue
             try:
                 path = files.relative(name) if name else "."
                 if (denied := _find_denial(path, files, approval)) is not None:

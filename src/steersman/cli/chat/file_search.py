@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-MAX_FILES = 20_000
-"""The most files that are looked at."""
+MAX_FILES, MAX_LENGTH = 20_000, 2_000_000
+"""The most files that are looked at, and the most characters of their paths together."""
 
 _FRESH = 5.0
 _SECONDS = 0.3
@@ -49,23 +49,24 @@ def rank_path(path: str, typed: str) -> int | None:
 
 def _walk(workspace: Path) -> Iterator[str]:
     """Lists files by breadth, so that a large tree shows its upper part; stops after a moment."""
-    until, count = time.monotonic() + _SECONDS, 0
+    until, count, length = time.monotonic() + _SECONDS, 0, 0
     folders = [""]
-    while folders and time.monotonic() < until:
+    while folders:
         below: list[str] = []
         for folder in folders:
             try:
                 with os.scandir(workspace / folder) as entries:
                     for entry in entries:
+                        if count > MAX_FILES or length > MAX_LENGTH or time.monotonic() > until:
+                            return
                         if entry.name.startswith(".") or entry.is_symlink():
                             continue
                         path = f"{folder}{entry.name}"
-                        if entry.is_dir():
-                            below += [] if entry.name in _SKIPPED else [f"{path}/"]
-                        elif (count := count + 1) <= MAX_FILES:
+                        if not entry.is_dir():
+                            count, length = count + 1, length + len(path)
                             yield path
+                        elif entry.name not in _SKIPPED:
+                            below.append(f"{path}/")
             except OSError:
                 continue
-            if count > MAX_FILES or time.monotonic() > until:
-                return
         folders = sorted(below)
