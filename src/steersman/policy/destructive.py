@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from steersman.policy.patterns import MAX_TEXT_LENGTH, fold_lookalikes
-from steersman.policy.shell.commands import ForbiddenCommand, parse_forbidden_command
-from steersman.policy.shell.syntax import ParsedCommand, parse_command
+from steersman.policy.patterns import MAX_TEXT_LENGTH
+from steersman.policy.shell.command_view import CommandView
+from steersman.policy.shell.forbidden import ForbiddenCommand, parse_forbidden_command
 
 _EFFECTS: Mapping[str, tuple[str, ...]] = {
     "deletes folders with everything in them": ("rm -r", "rm --recursive", "find -delete"),
@@ -72,28 +72,28 @@ def find_destructive_effects(command: str) -> list[str]:
     """
     if len(command) > MAX_TEXT_LENGTH:
         return [_TOO_LONG]
-    parsed, text = parse_command(command), fold_lookalikes(command)
-    if len(parsed.parts) > _MAX_PARTS:
+    view = CommandView(command)
+    if len(view.parsed.parts) > _MAX_PARTS:
         return [_TOO_LONG]
-    found = dict.fromkeys(_iterate_effects(command, parsed, text))
+    found = dict.fromkeys(_iterate_effects(view))
     if "deletes folders with everything in them" in found:
         found.pop("deletes files", None)
     return list(found)
 
 
-def _iterate_effects(command: str, parsed: ParsedCommand, text: str) -> Iterator[str]:
+def _iterate_effects(view: CommandView) -> Iterator[str]:
     for effect, rules in _parse_table():
         pattern = _TEXTS.get(effect)
-        if any(_matches(rule, command, parsed, text) for rule in rules) or (pattern and pattern.search(text)):
+        if any(_matches(rule, view) for rule in rules) or (pattern and pattern.search(view.folded)):
             yield effect
 
 
-def _matches(rule: ForbiddenCommand, command: str, parsed: ParsedCommand, text: str) -> bool:
-    match rule.match(command, parsed):
+def _matches(rule: ForbiddenCommand, view: CommandView) -> bool:
+    match rule.match(view):
         case "yes":
             return True
         case "maybe":
-            return all(_has_word(word, text) for word in rule.words)
+            return all(_has_word(word, view.folded) for word in rule.words)
         case _:
             return False
 

@@ -81,46 +81,61 @@ class PathPattern:
         """Whether a path surely matches."""
         if not isinstance(path, str) or not _is_plain(path):
             return False
-        relative = self._make_relative(path)
+        relative = _make_relative(path, self.roots)
         return relative.startswith("/") == self.absolute and self.exact.fullmatch(relative) is not None
 
     def match(self, path: object, *, below: bool) -> Match:
         """Whether a path matches, or may match; with `below`, everything in the folder counts."""
         if not isinstance(path, str) or len(path) > MAX_TEXT_LENGTH:
             return "maybe"
-        forms = {path, path.replace("\\", "/"), os.path.expanduser(path)}
-        seen = [fold_lookalikes(self._make_relative(form.strip())) for form in forms]
-        if any(self.loose.fullmatch(form) for form in seen):
+        return self.match_forms(PathForms(path, self.roots), below=below)
+
+    def match_forms(self, forms: PathForms, *, below: bool) -> Match:
+        """Whether a path matches, or may match, that was read with the roots of this pattern."""
+        if any(self.loose.fullmatch(form) for form in forms.seen):
             return "yes"
-        if below and any(self._may_lead_below(form) for form in forms):
+        if below and any(self._may_lead_below(form) for form in forms.given):
             return "maybe"
-        return "maybe" if _turns_back(path) else "no"
+        return "maybe" if forms.turns_back else "no"
 
     def covers(self, path: str) -> bool:
         """Whether a real, absolute path matches."""
-        return self.loose.fullmatch(fold_lookalikes(self._make_relative(path))) is not None
+        return self.loose.fullmatch(fold_lookalikes(_make_relative(path, self.roots))) is not None
 
     def _may_lead_below(self, path: str) -> bool:
         """Whether a matching path lies in that folder, or may."""
         if not self.start:
             return True
-        folder = fold_lookalikes(self._make_absolute(path.strip())).rstrip("/")
+        folder = fold_lookalikes(_make_absolute(path.strip(), self.roots)).rstrip("/")
         starts = [self.start] if self.absolute else [f"{fold_lookalikes(root)}/{self.start}" for root in self.roots]
         return any(f"{start}/".startswith(f"{folder}/") for start in starts)
 
-    def _make_absolute(self, path: str) -> str:
-        whole = normpath(path if path.startswith("/") else f"{self.roots[0]}/{path}")
-        return f"/{whole.lstrip('/')}"  # POSIX keeps two slashes at the start
 
-    def _make_relative(self, path: str) -> str:
-        """Make a path relative to the workspace; it stays absolute where it leads out of it."""
-        whole = self._make_absolute(path)
-        for root in self.roots:
-            if whole == root:
-                return "."
-            if whole.startswith(f"{root.rstrip('/')}/"):
-                return whole[len(root.rstrip("/")) + 1 :]
-        return whole
+class PathForms:
+    """A path as the rules of `deny` and `ask` see it: the forms in which it may be meant, relative to the workspace."""
+
+    __slots__ = ("given", "seen", "turns_back")
+
+    def __init__(self, path: str, roots: tuple[str, ...]) -> None:
+        self.given = {path, path.replace("\\", "/"), os.path.expanduser(path)}
+        self.seen = {fold_lookalikes(_make_relative(form.strip(), roots)) for form in self.given}
+        self.turns_back = _turns_back(path)
+
+
+def _make_absolute(path: str, roots: tuple[str, ...]) -> str:
+    whole = normpath(path if path.startswith("/") else f"{roots[0]}/{path}")
+    return f"/{whole.lstrip('/')}"  # POSIX keeps two slashes at the start
+
+
+def _make_relative(path: str, roots: tuple[str, ...]) -> str:
+    """Make a path relative to the workspace; it stays absolute where it leads out of it."""
+    whole = _make_absolute(path, roots)
+    for root in roots:
+        if whole == root:
+            return "."
+        if whole.startswith(f"{root.rstrip('/')}/"):
+            return whole[len(root.rstrip("/")) + 1 :]
+    return whole
 
 
 def _is_plain(path: str) -> bool:

@@ -15,20 +15,16 @@ from steersman.policy.patterns import (
     Argument,
     Domain,
     Match,
+    PathForms,
     PathPattern,
     fold_lookalikes,
     parse_argument,
     parse_domain,
     parse_path_pattern,
 )
-from steersman.policy.shell.commands import (
-    AllowedCommand,
-    ForbiddenCommand,
-    explain_uncovered,
-    parse_allowed_command,
-    parse_forbidden_command,
-)
-from steersman.policy.shell.syntax import ParsedCommand, parse_command
+from steersman.policy.shell.command_view import CommandView
+from steersman.policy.shell.commands import AllowedCommand, AllowedCommands, parse_allowed_command
+from steersman.policy.shell.forbidden import ForbiddenCommand, parse_forbidden_command
 from steersman.tools.tool import Tool
 
 RulesLike: TypeAlias = str | Iterable[str]
@@ -48,13 +44,14 @@ _RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
 class Call:
     """A tool call as the rules see it: the tool, its arguments, and its shell command, parsed once."""
 
-    __slots__ = ("_parsed_command", "arguments", "name", "tool")
+    __slots__ = ("_inputs", "_view", "arguments", "name", "tool")
 
     def __init__(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         self.tool = tool
         self.name = tool.name
         self.arguments = arguments
-        self._parsed_command: ParsedCommand | None = None
+        self._view: CommandView | None = None
+        self._inputs: dict[tuple[str, ...], list[PathForms]] = {}
 
     @property
     def command(self) -> str | None:
@@ -63,11 +60,18 @@ class Call:
         return command if isinstance(command, str) else None
 
     @property
-    def parsed_command(self) -> ParsedCommand:
-        """The command, parsed strictly."""
-        if self._parsed_command is None:
-            self._parsed_command = parse_command(self.command or "")
-        return self._parsed_command
+    def view(self) -> CommandView:
+        """The command, parsed strictly, and what it may run."""
+        if self._view is None:
+            self._view = CommandView(self.command or "")
+        return self._view
+
+    def list_inputs(self, roots: tuple[str, ...]) -> list[PathForms]:
+        """List the files that the command is redirected from, each once, as patterns with these roots see them."""
+        if roots not in self._inputs:
+            paths = dict.fromkeys(path for part in self.view.parsed.parts for path in part.inputs)
+            self._inputs[roots] = [PathForms(path, roots) for path in paths]
+        return self._inputs[roots]
 
     def get_argument(self, name: str) -> object:
         """Get an argument, or its default where the schema has one."""
@@ -133,8 +137,7 @@ class Rule:
         if self.name != "read" or not isinstance(self.subject, PathPattern) or call.name.lower() != SHELL:
             return False
         subject = self.subject
-        paths = [path for part in call.parsed_command.parts for path in part.inputs]
-        return any(subject.match(path, below=False) != "no" for path in paths)
+        return any(subject.match_forms(forms, below=False) != "no" for forms in call.list_inputs(subject.roots))
 
     def match(self, call: Call) -> Match:
         """Whether the rule matches a call, or may match."""
@@ -144,7 +147,7 @@ class Rule:
         if subject is None:
             return "yes"
         if isinstance(subject, ForbiddenCommand):
-            return "maybe" if call.command is None else subject.match(call.command, call.parsed_command)
+            return "maybe" if call.command is None else subject.match(call.view)
         if isinstance(subject, PathPattern):
             return subject.match(call.get_argument("path"), below=call.name.lower() in _DEEP)
         if isinstance(subject, Domain):
@@ -159,8 +162,9 @@ class AllowRules:
 
     def __init__(self, rules: Sequence[Rule], roots: tuple[str, ...]) -> None:
         self.texts = tuple([rule.text for rule in rules])
-        self._commands = tuple([rule.subject for rule in rules if isinstance(rule.subject, AllowedCommand)])
-        self.program_folders = _find_program_folders(roots) if self._commands else ()
+        commands = [rule.subject for rule in rules if isinstance(rule.subject, AllowedCommand)]
+        self.program_folders = _find_program_folders(roots) if commands else ()
+        self._commands = AllowedCommands(commands, self.program_folders) if commands else None
         self._others = tuple([rule for rule in rules if not isinstance(rule.subject, AllowedCommand)])
         found = [(rule.text, rule.subject.warning) for rule in rules if isinstance(rule.subject, AllowedCommand)]
         self.warnings = tuple([f"The rule {text!r} in allow: {warning}." for text, warning in found if warning])
@@ -169,11 +173,11 @@ class AllowRules:
         """Explain why no rule allows a call; `None` where one does, an empty text where there is nothing to add."""
         if any(rule.allows(call) for rule in self._others):
             return None
-        if call.name.lower() != SHELL or not self._commands:
+        if call.name.lower() != SHELL or self._commands is None:
             return ""
         if call.command is None or not _SHELL_ARGUMENTS.issuperset(call.arguments):
             return "it has arguments that no rule covers"
-        return explain_uncovered(self._commands, call.command, call.parsed_command, self.program_folders)
+        return self._commands.explain_uncovered(call.command, call.view.parsed)
 
 
 def parse_allow_rules(rules: RulesLike, roots: tuple[str, ...]) -> AllowRules:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH
 
@@ -236,6 +237,11 @@ _BOUNDARY = re.compile(r"[;&|(){}<>`$\n\r]+")
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 
 
+def _leads_on(word: str) -> bool:
+    """Whether a command may come after a word: a reserved one, or a variable."""
+    return _RESERVED.fullmatch(word) is not None or _ASSIGNMENT.match(word) is not None
+
+
 def list_possible_commands(command: str) -> list[list[str]]:
     """List the words of everything in a command that may be run, whatever quotes and constructs are around it."""
     bare = re.sub(r"\\\n", "", command)
@@ -243,9 +249,7 @@ def list_possible_commands(command: str) -> list[list[str]]:
     # Once with the quotes removed, which joins words, and once with blanks instead, which splits them.
     for text in (re.sub(r"[\"'\\]", "", bare), re.sub(r"\$?['\"]|\\", " ", bare)):
         for chunk in _BOUNDARY.split(text):
-            words = chunk.split()
-            while words and (_RESERVED.fullmatch(words[0]) or _ASSIGNMENT.match(words[0])):
-                words = words[1:]
+            words = [*dropwhile(_leads_on, chunk.split())]
             if words:
                 found[tuple(words)] = words
     return list(found.values())

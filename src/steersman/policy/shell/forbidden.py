@@ -1,0 +1,277 @@
+"""Matches shell commands against rules of `deny` and `ask`: anywhere in a command, and also what only may be meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from steersman.policy.patterns import Match, fold_lookalikes
+from steersman.policy.shell.command_view import (
+    BETWEEN,
+    MANY,
+    QUOTES,
+    Candidate,
+    CommandView,
+    PartView,
+    has_in_order,
+    normalize_spaces,
+)
+from steersman.policy.shell.syntax import Word
+from steersman.policy.shell.table import Entry
+
+_BEFORE = r"(?<![a-z0-9_-])"
+_BEFORE_OR_LETTER = rf"(?:{_BEFORE}|(?<=\s-[a-z]))"
+_AFTER = r"(?![a-z0-9_-])"
+# What these letters mean to programs that know both.
+_LONG_NAMES = {"a": "--all", "m": "--message", "q": "--quiet", "u": "--set-upstream", "v": "--verbose"}
+
+
+class ForbiddenCommand:
+    """A command of a `deny` or `ask` rule: the words it begins with, or pieces of text with anything between them.
+
+    `hints` are the words of such a text, which may have `*` in them.
+    """
+
+    __slots__ = (
+        "_exact",
+        "_is_doubled",
+        "_kinds",
+        "_operands",
+        "_options",
+        "_plain",
+        "_short",
+        "_split",
+        "_starts",
+        "hints",
+        "open",
+        "pieces",
+        "words",
+    )
+
+    def __init__(
+        self, words: Sequence[str], *, is_open: bool = False, pieces: Sequence[str] = (), hints: Sequence[str] = ()
+    ) -> None:
+        self.words = tuple(words)
+        self.open = is_open
+        self.pieces = tuple(pieces)
+        self.hints = tuple(hints)
+        self._options = [word for word in self.words[1:] if word.startswith("-")]
+        self._operands = [word for word in self.words[1:] if not word.startswith("-")]
+        # The options by their single names, and the rule without them.
+        self._split = [name for word in self._options for name in _split_option(word)]
+        plain = [word for word in self.words if not word.startswith("-")]
+        self._plain = ForbiddenCommand(plain, is_open=is_open) if self._split else None
+        self._exact = [frozenset((word,)) for word in self._operands]
+        # All that is short for a word of the rule, by word and together.
+        self._kinds = [frozenset([word[:size] for size in range(1, len(word) + 1)]) for word in self._operands]
+        self._short = frozenset[str]().union(*self._kinds)
+        # The programs with which the rule begins, with and without its options, and whether another word may be one.
+        # A rule of options only may be about any program.
+        forms = (self.words, plain if self._split else self.words)
+        self._starts = [*dict.fromkeys(form[0] for form in forms)] if all(forms) else []
+        names = [word.rpartition("/")[2] for word in self._operands]
+        self._is_doubled = any(name.startswith(start) for name in names for start in self._starts)
+
+    def match(self, view: CommandView) -> Match:
+        """Whether any part of a command matches, or may match."""
+        if view.is_too_long:
+            return "maybe" if self.words or self.pieces else "yes"
+        if self.pieces:
+            found = view.has_in_order(self.pieces)
+        else:
+            found = not self.words or self._is_in_command(view)
+        if found:
+            return "yes"
+        unsure = (
+            view.parsed.problem is not None
+            or self._is_hinted_at(view)
+            or self._is_spelled_otherwise(view)
+            or self._is_in_text(view)
+        )
+        return "maybe" if unsure else "no"
+
+    def _is_in_command(self, view: CommandView) -> bool:
+        if not self.open and not view.may_have(self._exact):
+            return False
+        return any(self._is_among(each) for each in view.find_candidates(self.words[0]))
+
+    def _is_in_text(self, view: CommandView) -> bool:
+        """Whether a shell of the command may run one of its quoted texts as this command: `sh -c 'r$()m x'`."""
+        texts = view.shell_texts
+        return texts is None or any(self.match(text) != "no" for text in texts)
+
+    def _is_hinted_at(self, view: CommandView) -> bool:
+        """Whether the words are in a text that a program of the command may run as a command."""
+        if not self.words:
+            return bool(self.hints) and all(_has_hint(hint, view) for hint in self.hints)
+        if view.runs_script:
+            return self._is_in(view.folded, before="")  # in a sed script, a letter comes right before a command
+        if view.takes_commands:
+            return self._is_in(view.folded, before=_BEFORE)
+        if not all(word in view.all_unknown_texts for word in self.words):
+            return False
+        return any(self._is_in(text, before=_BEFORE_OR_LETTER) for text in view.unknown_texts)
+
+    def _is_in(self, text: str, *, before: str) -> bool:
+        if not all(word in text for word in self.words):
+            return False
+        after = [_AFTER] * (len(self.words) - 1) + ["" if self.open else _AFTER]
+        return all(
+            re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
+        )
+
+    def _is_spelled_otherwise(self, view: CommandView) -> bool:
+        """Whether a part may be the command with wildcards, a shortened subcommand or other names of options."""
+        return bool(self.words) and any(self._may_be_part(part, view) for part in self._list_similar(view))
+
+    def _list_similar(self, view: CommandView) -> Iterable[PartView]:
+        """List the parts that may be the command if words of them are completed: all others do not begin like it."""
+        if not self._starts:
+            return view.parts
+        is_plain = not self.open and not self.words[0].startswith("-")
+        if is_plain and not view.wild_words and not view.may_have(self._kinds):
+            return ()
+        found: dict[PartView, None] = {}
+        for start in self._starts:
+            found |= dict.fromkeys(view.find_parts(start))
+            # Behind a program that runs others, any word may be the first.
+            found |= dict.fromkeys(view.find_wild_parts(start))
+        for word in self._short:
+            found |= dict.fromkeys(view.parts_by_program.get(word, ()))
+        return {**found, **dict.fromkeys(view.runner_parts)} if self._is_doubled else found
+
+    def _may_be_part(self, part: PartView, view: CommandView) -> bool:
+        if not part.wild_words and self._short.isdisjoint(part.folded):
+            return self._may_have_options(part, part.candidate)
+        return any(
+            self._is_among(candidate) or self._may_have_options(part, candidate)
+            for candidate in map(Candidate, self._list_spellings(part, view))
+        )
+
+    def _list_spellings(self, part: PartView, view: CommandView) -> Iterator[list[str]]:
+        """List what words may be: a wildcard may become a word of the rule and those after it, in names of files."""
+        folded = list(zip(part.words, part.candidate.words, strict=True))
+        for place in range(len(self.words) if part.wild_words else 1):
+            wanted = self.words[place:]
+            becoming = view.find_becoming(wanted[0])
+            found: list[str] = []
+            for word, text in folded:
+                if word in becoming:
+                    found += wanted
+                else:
+                    found.append(self._complete(text) if word.wild < 0 and text in self._short else text)
+            yield found
+
+    def _complete(self, text: str) -> str:
+        """Find the word of the rule that a word is short for."""
+        return next(wanted for wanted in self._operands if wanted.startswith(text))
+
+    def _may_have_options(self, part: PartView, candidate: Candidate) -> bool:
+        """Whether it is the command but for its options, and each of those may be one of the command's by another name.
+
+        For every option that is not known to be a different one the answer is yes.
+        """
+        if self._plain is None or not part.marked or (self._plain.words and not self._plain._is_among(candidate)):
+            return False
+        return all(any(_may_be(word, option, part.entry) for word in part.marked) for option in self._split)
+
+    def _is_among(self, candidate: Candidate) -> bool:
+        """Whether the words are the command; after a program that runs others, whether it begins at any word."""
+        start = self.words[0]
+        places = [place for place, name in enumerate(candidate.names) if name.startswith(start)]
+        # No real command looks like this, and checking every position would take long.
+        return len(places) > MANY or any(self._begins_at(candidate, place) for place in places)
+
+    def _begins_at(self, candidate: Candidate, start: int) -> bool:
+        wanted, name = self.words[0], candidate.names[start]
+        if name == wanted or (self.open and len(self.words) == 1):
+            rest = candidate.words[start + 1 :]
+            return self._has_operands(rest) and candidate.has_options(self._options, start)
+        if len(self.words) > 1 and name.startswith(f"{wanted}-"):
+            # `git-push` is another name of `git push`.
+            rest = [name[len(wanted) + 1 :], *candidate.words[start + 1 :]]
+            return self._has_operands(rest) and Candidate([wanted, *rest]).has_options(self._options, 0)
+        return False
+
+    def _has_operands(self, words: Sequence[str]) -> bool:
+        """Whether the operands come in this order, with only options and their values between them."""
+        place = 0
+        for number, operand in enumerate(self._operands):
+            last = self.open and number == len(self._operands) - 1
+            after_option = False
+            while place < len(words):
+                word = words[place]
+                place += 1
+                if word == operand or (last and word.startswith(operand)):
+                    break
+                if not word.startswith("-") and not after_option:
+                    return False
+                after_option = word.startswith("-")
+            else:
+                return False
+        return True
+
+
+def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
+    """Parse the parentheses of a `deny` or `ask` rule."""
+    text = fold_lookalikes(pattern.strip())
+    prefix = text.removesuffix("*")
+    if "*" in prefix:
+        pieces = normalize_spaces(text).split("*")
+        # A compound pattern is searched in the whole command, a single one in each part.
+        hints = [word for word in BETWEEN.sub(" ", QUOTES.sub("", text)).split() if word.strip("*")]
+        ends = ("",) if BETWEEN.search(text) else ()
+        return ForbiddenCommand((), pieces=(*ends, *pieces, *ends), hints=hints)
+    joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
+    words = QUOTES.sub("", prefix.removesuffix(":") if text != prefix else prefix).split()
+    if not words and not text.endswith("*"):
+        raise ValueError("it names no command")
+    if words:
+        words[0] = words[0].rpartition("/")[2] or words[0]
+    return ForbiddenCommand(words, is_open=joined)
+
+
+def _has_hint(hint: str, view: CommandView) -> bool:
+    """Whether a word of a rule with wildcards is anywhere in a command, or a wildcard may become it."""
+    for form in (view.folded, view.unquoted):
+        if "*" in hint and has_in_order(("", *hint.split("*"), ""), form):
+            return True
+        if "*" not in hint and hint in form and re.search(rf"(?<![\w.-]){re.escape(hint)}(?![\w./-])", form):
+            return True
+    return any(word.text.strip("*") for word in view.find_becoming(hint.strip("*")))
+
+
+def _split_option(text: str) -> list[str]:
+    """Split an option into its names: a long one, or one for each letter."""
+    name = text.partition("=")[0]
+    return [name] if name.startswith("--") else [f"-{letter}" for letter in name[1:]]
+
+
+def _may_be(word: Word, option: str, entry: Entry | None) -> bool:
+    """Whether a word of a command may be an option by another name, or do the same as `+branch` does."""
+    if word.wild == 0 or (len(word.text) > 1 and word.text[0] in "+:"):
+        return True
+    if not word.text.startswith("-") or word.text in ("-", "--"):
+        return False
+    return word.wild >= 0 or any(_may_be_same(name, option, entry) for name in _split_option(word.text))
+
+
+def _may_be_same(given: str, option: str, entry: Entry | None) -> bool:
+    name = fold_lookalikes(given)
+    if name.startswith("--") and option.startswith("--"):
+        return name.startswith(option) or option.startswith(name)
+    if not name.startswith("--") and not option.startswith("--"):
+        return name == option
+    letter, long = (name, option) if option.startswith("--") else (option, name)
+    return not letter[1].isdigit() and not _are_different(letter, long, entry)
+
+
+def _are_different(letter: str, long: str, entry: Entry | None) -> bool:
+    """Whether a table tells that a letter is not short for a long name: only one takes a value, or is harmless."""
+    if entry is None or long not in entry.options:
+        return False
+    usual, full = _LONG_NAMES.get(letter[1]), entry.options[long]
+    if usual != long and usual in entry.options and letter in entry.options:
+        return True
+    found = [entry.options[name] for name in (letter, letter.upper()) if name in entry.options]
+    return bool(found) and all((one.harmless, one.arity) != (full.harmless, full.arity) for one in found)
