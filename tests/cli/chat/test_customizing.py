@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import READY, chatting, heard
+from tests.cli.chat.kit import READY, SIZES, below, chatting, heard
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
@@ -116,12 +116,60 @@ def test_files_and_settings_add_to_the_chat(place: Place, server: OpenAIChatServ
     assert (project / "a.py").read_text() == "def f():\n    return 4 + 'x' + 'x' + 'x'\n"
 
 
-def test_nothing_of_a_project_counts_before_trust(place: Place, server: OpenAIChatServer) -> None:
+def test_sub_agents_show_what_they_do_below_their_call(place: Place, server: OpenAIChatServer) -> None:
+    """Asked for by a command of the project."""
+    _write(place.project / "a.py", "one = 1\n")
+    review = "---\ndescription: Review a file\nargument-hint: FILE\n---\nReview $1 with care.\n"
+    _write(place.project / ".steersman/commands/review.md", review)
+    line = ["--allowed-tools", "bash(echo:*)"]
+    with chatting(place, server, *line, columns=120, rows=40, ready="y yes · n no") as terminal:
+        _answer_yes(terminal, 1)
+        terminal.wait_for(READY)
+        for number, (columns, rows) in enumerate(SIZES, 1):
+            terminal.resize(columns, rows)
+            server.say(
+                answer(call("task", prompt="Look around.", kind="explore")),
+                answer(call("read", path="a.py"), call("write", path="b.py", content="two = 2\n")),
+                "It is one.",
+                answer(call("task", prompt="Do it.", kind="general")),
+                answer(call("bash", command="echo general")),
+                "It is done.",
+                f"Finished {number}.",
+            )
+            terminal.type("/rev")
+            terminal.wait_for(" /review ")
+            terminal.press("tab")
+            terminal.type(f"a{number}.py")
+            terminal.wait_for(f"/review a{number}.py")
+            terminal.press("enter")
+            terminal.wait_for(f"Finished {number}.")
+            terminal.wait_for(READY)
+            told = below(terminal, f"\u276f /review a{number}.py\n")
+            assert told.startswith(
+                f"\u276f Review a{number}.py with care. ↳ task Look around. ✗ write b.py · not a valid"
+            )
+            order = (
+                "✓ read a.py",
+                "✓ task Look",
+                "↳ task Do it. ✓ bash echo general",
+                " general ✓ task Do it. · 38 tokens",
+            )
+            places = [told.index(words) for words in order]
+            assert places == sorted(places), told
+    assert not (place.project / "b.py").exists()
+    explored = {tool["function"]["name"] for tool in server.requests[1]["tools"]}
+    assert ("read" in explored, "write" in explored, "bash" in explored) == (True, False, False)
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_nothing_of_a_project_counts_before_trust(
+    place: Place, server: OpenAIChatServer, columns: int, rows: int
+) -> None:
     _write(place.project / ".steersman/agents/critic.md", "---\ndescription: d\n---\nYou review.")
     _write(place.project / ".claude/commands/fix.md", "Fix it.")
     _write(place.project / ".steersman/config.toml", '[[hooks]]\nat = "prompt"\ncommand = "touch ran"\n')
     server.say("Hello.")
-    with chatting(place, server, columns=40, rows=15, ready="command = ") as terminal:
+    with chatting(place, server, columns=columns, rows=rows, ready="command = ") as terminal:
         for count in (1, 2, 3):
             _wait_for_question(terminal, count)
             terminal.type("n")
@@ -147,7 +195,7 @@ def test_a_hook_on_prompts_says_no_once_and_gives_the_prompt_back(place: Place, 
     hook = '[[hooks]]\nat = "prompt"\ncommand = ". ~/check"\nsandbox = false\n'
     _write(place.home / "config/steersman/config.toml", hook)
     with chatting(place, server, columns=120, rows=40) as terminal:
-        for number, (columns, rows) in enumerate(((120, 40), (80, 24), (40, 15)), 1):
+        for number, (columns, rows) in enumerate(SIZES, 1):
             terminal.resize(columns, rows)
             for typed, why in ((f"word{number}", ""), (f"break{number}", "it ended with exit code 7: ")):
                 terminal.enter(typed)
@@ -157,20 +205,57 @@ def test_a_hook_on_prompts_says_no_once_and_gives_the_prompt_back(place: Place, 
                 assert unwrap(terminal).count(f"Not {typed}") == 1
                 terminal.press("ctrl+c")
                 terminal.wait_for(lambda at: at.cursor_line == MARK.strip())
+            # A long paste comes back as what it was shown as.
+            terminal.paste(f"paste{number} is long\n" * 30)
+            mark = f"[pasted #{number}: 30 lines]"
+            terminal.wait_for(mark)
+            terminal.press("enter")
+            terminal.wait_for(lambda at, number=number: f"Not paste{number}" in unwrap(at))
+            terminal.wait_for(lambda at, mark=mark: at.cursor_line == f"{MARK}{mark}")
+            terminal.press("ctrl+c")
+            terminal.wait_for(lambda at: at.cursor_line == MARK.strip())
     assert server.requests == []
+
+
+def test_a_hook_that_gives_no_answer_in_time_says_no(place: Place, server: OpenAIChatServer) -> None:
+    """While a hook is waited for, the chat does not say that it waits for the model."""
+    late = '[[hooks]]\nat = "before_tool"\ntools = ["list"]\ncommand = "sleep 60"\ntimeout = 0.5\n'
+    held = '[[hooks]]\nat = "prompt"\ncommand = "until [ -e go ]; do sleep 0.05; done"\n'
+    _write(place.home / "config/steersman/config.toml", late + held)
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        for number, (columns, rows) in enumerate(SIZES, 1):
+            terminal.resize(columns, rows)
+            (place.project / "go").unlink(missing_ok=True)
+            server.say(answer(call("list", path=".")), f"I may not {number}.")
+            terminal.enter(f"Look {number}.")
+            terminal.wait_for(" working · 1 s")
+            assert "waiting for the model" not in terminal.shown
+            assert "Esc interrupts" in terminal.shown
+            (place.project / "go").touch()
+            terminal.wait_for(f"I may not {number}.")
+            terminal.wait_for(READY)
+            told = below(terminal, f"\u276f Look {number}.")
+            assert "⊘ list . · denied Denied by the hook 'sleep 60': it gave no answer within 0.5 s" in told
 
 
 def test_a_user_who_looks_elsewhere_is_called(place: Place, server: OpenAIChatServer) -> None:
     _write(place.home / "config/steersman/config.toml", "notify_after = 0\n")
     server.say(*[answer(call("bash", command="ls")), "Done."] * 3)
     with chatting(place, server, columns=120, rows=40, env={"TERM_PROGRAM": "WezTerm"}) as terminal:
-        for number, (columns, rows) in enumerate(((120, 40), (80, 24), (40, 15)), 1):
+        for number, (columns, rows) in enumerate(SIZES, 1):
             terminal.resize(columns, rows)
             terminal.enter(f"Look {number}.")
             terminal.wait_for(lambda at, number=number: at.raw.count(f"\x1b]9;{WAITS}\x07".encode()) == number)
             terminal.wait_for(lambda at: at.cursor_line == "?")
             _answer_yes(terminal, 1)
             terminal.wait_for(lambda at, number=number: at.raw.count(f"\x1b]9;{DONE}\x07".encode()) == number)
+    server.say(*["Done."] * 3)
+    with chatting(place, server, columns=120, rows=40) as terminal:
+        for number, (columns, rows) in enumerate(SIZES, 1):
+            terminal.resize(columns, rows)
+            terminal.enter(f"Tell {number}.")
+            terminal.wait_for(lambda at, number=number: at.raw.count(BELL.encode()) == number)
+            terminal.wait_for(READY)
 
 
 def test_how_a_user_is_called_depends_on_the_terminal() -> None:
