@@ -32,7 +32,7 @@ from steersman.types.continuation import Branch, ContinuationKind, Default, Init
 from steersman.types.guards import UNSET
 from steersman.types.messages import AgentMessage, MessageLike, UserMessage
 from steersman.types.model import Model, StreamFn, ThinkingLevel
-from steersman.types.result import OutputT, RunResult
+from steersman.types.output import OutputT
 
 if TYPE_CHECKING:
     from steersman.agent.images import ImageLike
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from steersman.tools.tool import Tool
     from steersman.types.cancel import CancelToken
     from steersman.types.journal import Journal
+    from steersman.types.result import RunResult
 
 NewOutputT = TypeVar("NewOutputT")
 

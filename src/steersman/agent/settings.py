@@ -23,7 +23,6 @@ from steersman.loop.output import OutputPolicy
 from steersman.provider.models.registry import find_stream_fn
 from steersman.tools.table import ToolLike, Toolset, read_tools
 from steersman.tools.tool import Tool
-from steersman.types.artifacts import Artifacts
 from steersman.types.guards import is_instance
 from steersman.types.messages import MessageLike
 from steersman.types.model import Model, ThinkingLevel
@@ -32,6 +31,7 @@ from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
     from steersman.session.session import Session
+    from steersman.types.artifacts import Artifacts
 
 _AT_REST = ("messages", "session")
 _UNCHANGED: Any = object()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast, overload
 from steersman.context.entries import Live, Pruned
 from steersman.context.log import Log
 from steersman.context.tokens import HeadSize
-from steersman.types.artifacts import ArtifactChange
 from steersman.types.continuation import ContinuationKind
 from steersman.types.errors import AgentBusy
 from steersman.types.guards import is_instance
@@ -137,6 +136,8 @@ class Transcript(Sequence[AgentMessage]):
             self._log.state.restore([(0, StateChange(dict(former.state)))])
         self._log.artifacts.contents = former.artifacts.contents
         if saved := former.artifacts.compute(len(former.entries)):
+            from steersman.types.artifacts import ArtifactChange  # most conversations keep no files
+
             self._log.artifacts.restore([(0, ArtifactChange(saved))])
         if is_current:
             self._context.log = self._log

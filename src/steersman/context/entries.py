@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -64,15 +63,13 @@ class UndoEntry(msgspec.Struct, frozen=True, tag="undo", tag_field="type"):
 Entry: TypeAlias = MessageEntry | CompactionEntry | PrunEntry | UndoEntry
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(msgspec.Struct, frozen=True):
     """A message of the model's work that no prun has hidden."""
 
     message: AssistantMessage | ToolResultMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(msgspec.Struct, frozen=True):
     """A message of the model's work that a prun has hidden."""
 
     message: AssistantMessage | ToolResultMessage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence, Set
+from typing import TYPE_CHECKING
 
 from steersman.context.entries import (
     CompactionEntry,
@@ -26,7 +27,6 @@ from steersman.context.visible import (
     list_inrun,
     list_undo_targets,
 )
-from steersman.types.artifacts import Artifacts
 from steersman.types.content import ToolCall
 from steersman.types.frozen import View
 from steersman.types.guards import is_instance
@@ -39,6 +39,9 @@ from steersman.types.messages import (
     UserMessage,
 )
 from steersman.types.state import State
+
+if TYPE_CHECKING:
+    from steersman.types.artifacts import Artifacts
 
 
 class MessageView(View[AgentMessage]):
@@ -144,6 +147,8 @@ class Log:
     def artifacts(self) -> Artifacts:
         """The files that the conversation keeps; made at first use."""
         if self._artifacts is None:
+            from steersman.types.artifacts import Artifacts  # most conversations keep no files
+
             with _making:
                 if self._artifacts is None:
                     self._artifacts = Artifacts(self._entries)

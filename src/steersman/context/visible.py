@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from steersman.context.entries import (
     CompactionEntry,
@@ -22,8 +23,7 @@ from steersman.context.tokens import Estimator, estimate_total_tokens
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 
 
-@dataclass(slots=True)
-class VisibleMessages:
+class VisibleMessages(msgspec.Struct):
     """Visible messages and their ids. The usage reported by messages before `usage_from` belongs to another context."""
 
     messages: list[AgentMessage]

@@ -15,7 +15,8 @@ from typing import Any, Generic, Self
 
 from steersman.types.events import AgentEnd, AgentEvent
 from steersman.types.messages import AgentMessage
-from steersman.types.result import OutputT, RunResult
+from steersman.types.output import OutputT
+from steersman.types.result import RunResult
 
 DEFAULT_LIMIT = 256
 UNREAD_SECONDS = 5.0

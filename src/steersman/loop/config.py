@@ -10,6 +10,8 @@ from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
 
+import msgspec
+
 from steersman.context.compaction.config import ContextConfig
 from steersman.context.convert import default_convert_to_llm
 from steersman.loop.option_names import SPELLINGS, drop_replaced, read_options
@@ -189,8 +191,7 @@ class MessageProvider(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Batched:
+class Batched(msgspec.Struct, frozen=True):
     """Run tool calls in groups of `size`, one group after another."""
 
     size: int

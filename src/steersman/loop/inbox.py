@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -47,8 +46,7 @@ class Receipt:
         return f"Receipt({self.status!r})"
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedMessage:
+class QueuedMessage(msgspec.Struct, frozen=True):
     """One message that waits; `id` is what a session knows it by."""
 
     kind: QueueKind
@@ -68,8 +66,7 @@ class InboxListener(Protocol):
     def on_return(self, item: QueuedMessage, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Queues:
+class Queues(msgspec.Struct, frozen=True):
     """What waits, as messages."""
 
     steering: list[AgentMessage]
@@ -206,7 +203,7 @@ class Inbox:
             for item in reversed(items):
                 if self.listener is not None and not item.id:
                     # A prompt that no filter has let in yet: from now on it waits here.
-                    item = replace(item, id=self.new_id("queued"))
+                    item = msgspec.structs.replace(item, id=self.new_id("queued"))
                     self.listener.on_accept(item)
                 self._get_own_queues()[item.kind].insert(0, item)
                 item.receipt.status = "accepted" if self._open else "next_run"
@@ -343,5 +340,7 @@ async def _filter_queued(run: Run, items: list[QueuedMessage], at: int) -> None:
             run.inbox.reject(item)
         run.emit(InputRejected, reason=kept.rejected, source=items[0].kind)
         return
-    let_in = [replace(item, message=message) for item, message in zip(items, kept.messages, strict=False)]
+    let_in = [
+        msgspec.structs.replace(item, message=message) for item, message in zip(items, kept.messages, strict=False)
+    ]
     run.pending[at:at] = [*let_in, *kept.messages[len(items) :]]

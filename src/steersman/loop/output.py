@@ -12,7 +12,7 @@ from steersman.policy.verdicts import Inject
 from steersman.tools.schema.from_types import build_output_codec
 from steersman.types.content import TextContent
 from steersman.types.messages import AgentMessage, AssistantMessage, user_message
-from steersman.types.result import Absent
+from steersman.types.output import Absent
 
 MAX_ATTEMPTS = 3
 _KEY = "value"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -78,8 +77,7 @@ class HookError(SteersmanError):
     """A hook or policy raised, or returned something that is not valid at its seam."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyView:
+class PolicyView(msgspec.Struct, frozen=True):
     """What a policy sees when it is called; read-only."""
 
     messages: Sequence[AgentMessage]
@@ -91,7 +89,7 @@ class PolicyView:
     message: AssistantMessage | None = None
     tool_results: Sequence[ToolResultMessage] = ()
     call: ToolCall | None = None
-    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    state: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 Policy: TypeAlias = Callable[[PolicyView], MaybeAwaitable]

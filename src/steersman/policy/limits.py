@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import isinf, isnan
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from steersman.types.content import ToolCall
 from steersman.types.guards import suggest_options
 from steersman.types.usage import Usage
@@ -246,8 +248,7 @@ class RepeatedCalls:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(msgspec.Struct, frozen=True):
     """The tools of the repeated pattern in order, how many times it came in a row, and what to do about it."""
 
     tool_names: tuple[str, ...]

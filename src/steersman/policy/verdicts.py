@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+import msgspec
+from msgspec.structs import force_setattr
+
 from steersman.types.messages import AgentMessage, MessageLike, to_messages
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(msgspec.Struct, frozen=True):
     """End the run here."""
 
     reason: str = ""
@@ -29,8 +31,7 @@ class Inject:
         object.__setattr__(self, "messages", tuple(to_messages(messages)))
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(msgspec.Struct, frozen=True):
     """Do not do it; a tool call is answered with this text."""
 
     text: str = "Skipped by a policy."
@@ -41,23 +42,20 @@ class Skip:
             raise ValueError(f"Skip(text) is what the model reads instead of a result, so say why; got {self.text!r}.")
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrite:
+class Rewrite(msgspec.Struct, frozen=True):
     """Run the tool call with these arguments instead; they are checked again."""
 
     args: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "args", _check_args(self.args))
+        force_setattr(self, "args", _check_args(self.args))
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """Let the input in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Warn:
+class Warn(msgspec.Struct, frozen=True):
     """Let the input in with a warning to the model."""
 
     text: str
@@ -66,8 +64,7 @@ class Warn:
         _check_text(self, "text", self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(msgspec.Struct, frozen=True):
     """Keep the input out."""
 
     reason: str = ""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from steersman.types.artifacts import Artifact, Artifacts
+if TYPE_CHECKING:
+    from steersman.types.artifacts import Artifact, Artifacts
 
 SAVED = "artifact_saved"
 """The name of the `custom` event of a save; its data are the fields of the `Artifact`."""

@@ -10,7 +10,6 @@ import msgspec
 
 from steersman.tools.artifacts import ToolArtifacts
 from steersman.tools.text import format_value
-from steersman.types.artifacts import Artifacts
 from steersman.types.cancel import CancelToken
 from steersman.types.content import (
     Content,
@@ -25,6 +24,8 @@ from steersman.types.tools import ToolOutput
 if TYPE_CHECKING:
     # Only a type checker knows defaults of type parameters before Python 3.13: `ToolContext` alone has any `deps`.
     from typing_extensions import TypeVar  # noqa: TID251  # nothing imports it when a program runs
+
+    from steersman.types.artifacts import Artifacts
 
     Deps = TypeVar("Deps", default=Any)
 else:
@@ -80,6 +81,8 @@ class ToolContext(Generic[Deps]):
     def artifacts(self) -> ToolArtifacts:
         """The files that the conversation keeps: `save`, `load` and `list` them. Safe from any thread."""
         if self._artifacts is None:
+            from steersman.types.artifacts import Artifacts  # most conversations keep no files
+
             self._artifacts = Artifacts()
         return ToolArtifacts(self._artifacts, self.on_emit)
 

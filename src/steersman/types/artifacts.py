@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Sequence, Sized
-from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -110,6 +109,8 @@ class MemoryContents:
 
     def put(self, data: bytes, /) -> tuple[str, int]:
         """Keep a content."""
+        from hashlib import sha256  # loads OpenSSL, and most conversations keep no files
+
         digest = sha256(data).hexdigest()
         if digest not in self._kept:
             check_room(self._total, len(data))

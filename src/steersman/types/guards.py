@@ -56,13 +56,13 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
 def suggest_options(cls: _Class) -> _Class:
     """Let the constructor of a class suggest the nearest option for one it does not know."""
     initialise = cls.__init__
-    known = [name for name in inspect.signature(initialise).parameters if name != "self"]
 
     @wraps(initialise)
     def __init__(self: Any, *values: Any, **options: Any) -> None:
         try:
             initialise(self, *values, **options)
         except TypeError:
+            known = list(inspect.signature(initialise).parameters)[1:]
             refuse_unknown(cls.__name__, options, known)
             raise
 

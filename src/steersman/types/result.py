@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Self, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from steersman.types.errors import ErrorInfo, ErrorKind, RunFailed, to_exception
 from steersman.types.messages import AgentMessage, AssistantMessage, EndReason, ToolResultMessage
+from steersman.types.output import Absent, OutputT
 from steersman.types.usage import Usage
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # noqa: TID251  # checkers know it; nothing is imported when a program runs
-
-    OutputT = TypeVar("OutputT", covariant=True, default=str)
-else:
-    from typing import TypeVar
-
-    OutputT = TypeVar("OutputT", covariant=True)  # only a checker needs the default
 
 NewOutputT = TypeVar("NewOutputT")
 
 _GOOD_ENDS = frozenset(("done", "terminated"))
-
-
-class Absent(Enum):
-    """What stands in a result for an output: the text of the last answer, or nothing where a value was asked for."""
-
-    TEXT = "text"
-    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -11,8 +10,7 @@ import msgspec
 from steersman.types.content import Content
 
 
-@dataclass(frozen=True, slots=True)
-class Prun:
+class Prun(msgspec.Struct, frozen=True):
     """Asks the loop to drop the model's own recent messages once the batch of tool calls is done."""
 
     tokens: int

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from steersman.provider.wires.openai_chat import quirks as chat
 
 Protocol: TypeAlias = Literal["anthropic", "bedrock", "google", "openai", "openai-chat"]
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(msgspec.Struct, frozen=True):
     """A provider. `keys` and `addresses` are the environment variables for its key and its base URL, in order.
 
     `key_required`: a request without a key cannot succeed. `settings` are defaults for the settings of a model.
@@ -31,7 +31,7 @@ class Preset:
     keys: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     key_required: bool = True
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     hosts: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     sign_in: str | None = None
@@ -116,7 +116,7 @@ def _build_presets() -> dict[str, Preset]:
         settings = _PATIENT if local else {}
         known[name] = Preset("openai-chat", url, keys, (address,), key_required=not local, settings=settings)
     known["azure"] = _AZURE
-    known["azure-chat"] = replace(_AZURE, protocol="openai-chat")
+    known["azure-chat"] = msgspec.structs.replace(_AZURE, protocol="openai-chat")
     known["bedrock"] = _BEDROCK
     known["vertex"] = _VERTEX
     return known
