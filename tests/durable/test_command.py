@@ -200,13 +200,18 @@ async def _stop(program: Program) -> None:
     assert await asyncio.wait_for(program.process.wait(), 30) == 0
 
 
-UNREACHABLE = ["worker", "--store", "{db}", "--temporal", "127.0.0.1:1", "--agent", "os:getcwd"]
-NO_NAMESPACE = ["serve", "--store", "{db}", "--temporal", "{temporal}", "--namespace", "nope"]
+WORKER = ["worker", "--store", "{db}", "--agent", "os:getcwd", "--temporal"]
+REFUSED = "Temporal cannot be reached at '127.0.0.1:1': Connection refused. Is it host:port, and is it running?"
 
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [(UNREACHABLE, "Temporal cannot be reached at '127.0.0.1:1'"), (NO_NAMESPACE, "Temporal has no namespace 'nope'")],
+    [
+        ([*WORKER, "127.0.0.1:1"], REFUSED),
+        ([*WORKER, "http://127.0.0.1:1"], "named by host:port, without a scheme, got 'http://127.0.0.1:1'"),
+        (["serve", "--store", "{db}", "--temporal", "{temporal}", "--namespace", "nope"], "has no namespace 'nope'"),
+        (["serve", "--temporal", "{temporal}"], "--temporal needs --store"),
+    ],
 )
 async def test_what_cannot_work_is_told_at_once(
     postgres: Database, temporal: str, tmp_path: Path, command: list[str], said: str

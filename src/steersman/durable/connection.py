@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeNamespaceResponse
@@ -17,6 +18,7 @@ from steersman.types.guards import is_instance
 
 CONNECT_SECONDS = 10.0
 _RETRY_SECONDS = 0.2
+_WORDS = re.compile(r'(?:message|error): "([^"]+)"')
 RPC_TIMEOUT = timedelta(seconds=10)
 # RESOURCE_EXHAUSTED is what a busy server says, also of a single run; UNKNOWN what a call ends with whose connection
 # broke under it.
@@ -36,6 +38,8 @@ async def connect(temporal: str | TemporalClient, namespace: str) -> TemporalCli
     else:
         if not is_instance(temporal, str):
             raise TypeError(f"temporal is 'host:port' or a connected temporalio.client.Client, got {temporal!r}.")
+        if "://" in temporal:
+            raise DurableError(f"Temporal is named by host:port, without a scheme, got {temporal!r}.")
         client = await _connect(temporal, namespace)
     try:
         request = DescribeNamespaceRequest(namespace=client.namespace)
@@ -63,7 +67,7 @@ async def _connect(address: str, namespace: str) -> TemporalClient:
         raise DurableError(f"Temporal at {address!r} gave no answer within {CONNECT_SECONDS:.0f} s.") from error
     except (RuntimeError, ValueError) as error:
         raise DurableError(
-            f"Temporal cannot be reached at {address!r}: {_first_line(error)}. Is it host:port, and is it running?"
+            f"Temporal cannot be reached at {address!r}: {_find_reason(error)}. Is it host:port, and is it running?"
         ) from error
 
 
@@ -98,6 +102,12 @@ def find_shared_store(where: Where) -> SharedStore:
             f"Supervised sessions need a store that all workers can reach, such as PostgresStore(...), got {store!r}."
         )
     return store
+
+
+def _find_reason(error: Exception) -> str:
+    """Why a connection failed: the last words in what Temporal's library shows of its own errors."""
+    found = _WORDS.findall(str(error))
+    return found[-1].rstrip(".") if found else _first_line(error)
 
 
 def _first_line(error: Exception) -> str:

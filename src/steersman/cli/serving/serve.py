@@ -48,6 +48,10 @@ async def run(options: Options) -> int:
     """Serves until SIGTERM or Ctrl+C; returns the exit code."""
     arguments = options.arguments
     assert arguments is not None
+    if arguments.temporal is not None and arguments.store is None:
+        raise UserError(
+            "--temporal needs --store: the workers run the sessions that are there. Give both the same one."
+        )
     store = _open_store(options, arguments.store)
     # A store that cannot be used is told at once, and not with the first request.
     await asyncio.to_thread(store.list)
