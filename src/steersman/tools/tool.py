@@ -48,6 +48,9 @@ Q = ParamSpec("Q")
 S = TypeVar("S")
 T = TypeVar("T")
 
+# What tools usually return.
+_NEVER_AWAITED = frozenset((str, int, float, bool, type(None), dict, list, ToolOutput))
+
 
 class _Wrapped:
     """`__wrapped__` of a tool, by which `inspect.signature` finds that of the function; the class `Tool` has none."""
@@ -172,7 +175,7 @@ class Tool(Generic[P, R]):
                 value = await self._call_in_thread(positional, named, ctx)
             else:
                 value = await calling.function(*positional, **named)
-            if hasattr(value, "__await__"):
+            if type(value) not in _NEVER_AWAITED and hasattr(value, "__await__"):
                 # A plain function that returns a coroutine, such as a lambda around an async function.
                 value = await value
         except SystemExit as error:

@@ -284,16 +284,18 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
     missing = [(name, f"missing, {compiler.describe(declared.get(name))} is required") for name in required]
     other = _compile_other_properties(compiler, schema, coerce, list(properties))
     tests = make_length_tests(schema, "Properties", "properties")
+    plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         if not isinstance(value, dict):
-            given, value = value, _parse_json(value, dict) if coerce else None
-            if value is None:
-                problems.append((at, f"expected an object, got {format_value(given)}"))
-                return given
+            return _check_text_of_object(value, check if coerce else None, at, problems)
         result: dict[str, Any] = {}
         items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
         for key, item in items.items():
+            # Nearly every argument is of a plain type, and needs no call to be checked.
+            if type(item) is plain.get(key) and (type(item) is not str or item.isascii()):
+                result[key] = item
+                continue
             node = properties.get(key)
             if node is None:
                 result[check_key(key, at, problems)] = other(key, item, at, problems)
@@ -305,6 +307,27 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
         return run_tests(result, tests, at, problems) if tests else result
 
     return check
+
+
+def _check_text_of_object(value: Any, check: Node | None, at: ValuePath, problems: Problems) -> Any:
+    """Check what is no object: JSON text of one, if there is a `check` for it."""
+    parsed = None if check is None else _parse_json(value, dict)
+    if parsed is None or check is None:
+        problems.append((at, f"expected an object, got {format_value(value)}"))
+        return value
+    return check(parsed, at, problems)
+
+
+_PLAIN_TYPES = {"string": str, "integer": int, "boolean": bool}
+_NOTES = frozenset(("type", "title", "description", "default", "examples"))
+
+
+def _find_plain_type(schema: Any) -> type | None:
+    """Return the Python type of the values of a schema that asks for nothing but a type."""
+    if not isinstance(schema, Mapping) or not _NOTES.issuperset(cast(Mapping[str, Any], schema)):
+        return None
+    declared: object = cast(Mapping[str, Any], schema).get("type")
+    return _PLAIN_TYPES.get(declared) if isinstance(declared, str) else None
 
 
 def _compile_other_properties(
