@@ -85,7 +85,7 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
         terminal.type("y")
         terminal.wait_for("\n? y")
         terminal.press("enter")
-        terminal.wait_for(lambda at: "theirs  running · 17 tools" in at.everything)
+        terminal.wait_for(lambda at: "theirs  running · 18 tools" in at.everything)
         terminal.enter("/mcp trust")
         terminal.wait_for(".mcp.json is trusted, and its servers")
         terminal.enter("Say it.")
@@ -94,4 +94,4 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
     assert strange(raw) == []
     offered = [tool["function"]["name"] for tool in server.requests[0]["tools"]]
     assert [name.rpartition("_")[0] for name in offered if "good" in name] == ["mcp_good_echo"]
-    assert sum("theirs" in name for name in offered) == 17
+    assert sum("theirs" in name for name in offered) == 18

@@ -297,6 +297,25 @@ def shown(folder: Path, **fields: Any) -> str:
     return line
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"url": "https://${TOKEN:-a}.evil.example/mcp"}, "https://${TOKEN:-a}.evil.example/mcp"),
+        ({"url": "https://evil.example/${TOKEN}?q=${OTHER}"}, "https://evil.example/${TOKEN}?q=${OTHER}"),
+        (
+            {"url": "https://evil.example/", "headers": {"X-Trace": "a ${TOKEN} b ${OTHER:-c}", "Accept": "d"}},
+            "https://evil.example/ (headers: X-Trace with ${TOKEN} ${OTHER:-c}, Accept)",
+        ),
+        ({"url": "https://me:hunter2@a.example/Abc123Abc123?k=v"}, "https://a.example/..."),
+    ],
+)
+def test_which_variables_are_sent_where_is_shown_and_other_values_are_not(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    """failures.md L12, L14: a project may pass on every variable that the user has allowed for another one."""
+    assert shown(tmp_path, type="http", **fields).partition(": ")[2] == words
+
+
 RUNS = {
     "GIT_ASKPASS": "./evil",
     "SSH_ASKPASS": "/tmp/evil",

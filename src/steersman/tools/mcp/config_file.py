@@ -247,10 +247,20 @@ def _is_secret(variable: str, value: str) -> bool:
 
 
 def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
-    headers = [_sanitize(header) for header in _as_mapping(entry.get("headers"))]
-    return _sanitize(
-        redact_server_url(str(entry.get("url")))
-    ), f"headers: {_join_limited(headers, ', ')}" if headers else ""
+    """Describe where a server is and what it gets; which variables of the user it gets is never hidden."""
+    url = str(entry.get("url"))
+    headers = [
+        _sanitize(f"{header} with {' '.join(found)}" if (found := _list_references(value)) else header)
+        for header, value in _as_mapping(entry.get("headers")).items()
+    ]
+    return (
+        _sanitize(_USER.sub("...", url) if _list_references(url) else redact_server_url(url)),
+        f"headers: {_join_limited(headers, ', ')}" if headers else "",
+    )
+
+
+def _list_references(value: Any) -> list[str]:
+    return [match[0] for match in _REFERENCE.finditer(value)] if isinstance(value, str) else []
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:
