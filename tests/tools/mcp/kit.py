@@ -82,6 +82,11 @@ def marked(mark: str) -> list[int]:
     return found
 
 
+def alive(pids: Sequence[int]) -> list[int]:
+    """Which of these processes are there, be it as zombies."""
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
 def seen_by(pid: int) -> bytes:
     """The environment and the arguments of a process, as the system has them."""
     return b"".join([Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline")])

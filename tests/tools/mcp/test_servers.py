@@ -14,6 +14,7 @@ import pytest
 from tests.tools.builtin.shells import until
 from tests.tools.mcp.kit import (
     AT_ONCE,
+    alive,
     call,
     entered,
     lines,
@@ -395,6 +396,19 @@ async def test_entering_that_is_cancelled_leaves_nothing() -> None:
         await entering
     assert time.monotonic() - began < AT_ONCE
     assert marked(mark) == []
+
+
+async def test_a_start_that_is_cancelled_halfway_waits_for_the_end_of_the_process() -> None:
+    """The process is there, and what reads from it is not yet."""
+    mark = new_mark()
+    entering = asyncio.create_task(entered(small=small("--silent", env={"MARK": mark})).__aenter__())
+    async with asyncio.timeout(30):
+        while not (started := marked(mark)):  # noqa: ASYNC110  # cancelled at the very next step, and no later
+            await asyncio.sleep(0)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    assert alive(started) == []
 
 
 def test_the_sdk_is_loaded_when_servers_are_entered_and_not_before() -> None:

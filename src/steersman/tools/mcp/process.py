@@ -11,6 +11,8 @@ from collections.abc import Callable
 from shutil import which
 from typing import cast
 
+import anyio
+
 from steersman.tools.confine.launch import build_child_environment, clean_search_path
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.spec import StdioServer
@@ -89,21 +91,23 @@ class ServerProcess(asyncio.SubprocessProtocol):
     @classmethod
     async def start(cls, spec: StdioServer, max_bytes: int, on_end: Callable[[], None]) -> ServerProcess:
         """Start the program with a clean environment; `McpError` says why it cannot be started."""
-        loop = asyncio.get_running_loop()
+        process = cls(max_bytes, on_end)
         try:
-            transport, process = await loop.subprocess_exec(
-                lambda: cls(max_bytes, on_end),
-                await call_in_thread(_find_program, spec),
-                *spec.args,
-                env=build_child_environment(spec.env),
-                cwd=spec.cwd,
-                start_new_session=True,
-            )
+            program = await call_in_thread(_find_program, spec)
+            # Shielded: a start that is cancelled halfway would kill the process and not wait for its end.
+            with anyio.CancelScope(shield=True):
+                await asyncio.get_running_loop().subprocess_exec(
+                    lambda: process,
+                    program,
+                    *spec.args,
+                    env=build_child_environment(spec.env),
+                    cwd=spec.cwd,
+                    start_new_session=True,
+                )
         except (OSError, ValueError) as error:
             raise McpError(
                 f"The program {spec.command!r} cannot be started{_describe_start_error(spec, error)}"
             ) from error
-        process._transport = transport
         return process
 
     @property
