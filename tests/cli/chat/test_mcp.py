@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.chat.kit import READY, chatting
+from tests.cli.chat.kit import READY, SIZES, below, chatting
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place
+from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.chat.layout import MARK
 from steersman.testing.servers import OpenAIChatServer
@@ -26,6 +27,15 @@ SMALL = Path(__file__).parents[2] / "tools" / "mcp" / "small_server.py"
 def describe(*arguments: str, **env: str) -> dict[str, Any]:
     """A server of `.mcp.json`."""
     return {"command": sys.executable, "args": ["-E", "-S", str(SMALL), *arguments], "env": env}
+
+
+def _answer(terminal: Terminal, command: str, said: str) -> None:
+    """Give a command, and answer its question."""
+    terminal.enter(command)
+    terminal.wait_for(lambda at: at.cursor_line == "?")
+    terminal.type(said)
+    terminal.wait_for(lambda at: at.cursor_line == f"? {said}")
+    terminal.press("enter")
 
 
 def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAIChatServer) -> None:
@@ -51,41 +61,35 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
     with chatting(place, server, *arguments, columns=120, rows=40, ready="\n?") as terminal:
         terminal.type("n\r")
         terminal.wait_for(READY)
-        terminal.enter("/mcp")
-        terminal.wait_for(lambda at: "good  running · 1 tool" in at.everything)
-        terminal.wait_for(lambda at: "  echo" in at.everything)
-        terminal.wait_for("broken  not running: ")
-        terminal.wait_for(lambda at: at.everything.count(f"name{half - 1}") == 2)
-        terminal.wait_for(lambda at: "project/.mcp.json is not trusted: /mcp trust" in " ".join(at.shown.split()))
-        terminal.enter("/tools")
-        terminal.wait_for("mcp:good:echo")
-        terminal.enter("/mcp restrat good")
-        terminal.wait_for("Did you mean 'restart'?")
-        terminal.enter("/mcp restart broken")
-        terminal.wait_for(lambda at: "cannot be used" in " ".join(at.shown.split()))
-        terminal.resize(80, 24)
-        list_tools(f"It is evil: {everything}")
-        terminal.enter("/mcp restart good")
-        terminal.wait_for("good is running again, with 0 tools.")
-        terminal.enter("/mcp trust good")
-        terminal.wait_for("\n?")
-        terminal.type("n")
-        terminal.wait_for("\n? n")
-        terminal.press("enter")
-        terminal.wait_for(lambda at: at.cursor_line.startswith(MARK.strip()))  # the status line may be old
-        terminal.enter("/mcp trust good")
-        terminal.wait_for("\n?")
-        terminal.type("y")
-        terminal.wait_for("\n? y")
-        terminal.press("enter")
-        terminal.wait_for("mcp:good:echo is offered from the next run on.")
-        terminal.resize(40, 15)
-        terminal.enter("/mcp trust")
-        terminal.wait_for("\n?")
-        terminal.type("y")
-        terminal.wait_for("\n? y")
-        terminal.press("enter")
-        terminal.wait_for(lambda at: "theirs  running · 18 tools" in at.everything)
+        for number, (columns, rows) in enumerate(SIZES):
+            terminal.resize(columns, rows)
+            terminal.enter("/mcp")
+            terminal.wait_for(lambda at: "project/.mcp.json is not trusted: /mcp trust" in below(at, "\u276f /mcp\n"))
+            shown = below(terminal, "\u276f /mcp\n")
+            assert "good running · 1 tool " in shown
+            assert " echo " in shown
+            assert "broken not running: " in shown
+            assert [shown.count(f"name{index}") for index in (0, half - 1)] == [1, 1]
+            terminal.enter("/tools")
+            terminal.wait_for("mcp:good:echo")
+            terminal.enter("/mcp restrat good")
+            terminal.wait_for(lambda at: "Did you mean 'restart'?" in below(at, "/mcp restrat good\n"))
+            terminal.enter("/mcp restart broken")
+            terminal.wait_for(lambda at: "cannot be used" in below(at, "/mcp restart broken\n"))
+            list_tools(f"It is evil {number}: {everything}")
+            terminal.enter("/mcp restart good")
+            again = "good is running again, with 0 tools."
+            terminal.wait_for(lambda at, again=again: again in below(at, "/mcp restart good\n"))
+            _answer(terminal, "/mcp trust good", "y" if number else "n")
+            if not number:
+                terminal.wait_for(lambda at: at.cursor_line.startswith(MARK.strip()))  # the status line may be old
+                _answer(terminal, "/mcp trust good", "y")
+            terminal.wait_for(
+                lambda at: "mcp:good:echo is offered from the next run on." in below(at, "/mcp trust good")
+            )
+            _answer(terminal, "/mcp trust", "y" if columns == 40 else "n")
+            terminal.wait_for(lambda at: at.cursor_line.startswith(MARK.strip()))
+        terminal.wait_for(lambda at: "theirs running · 18 tools" in below(at, "/mcp trust"))
         terminal.enter("/mcp trust")
         terminal.wait_for(".mcp.json is trusted, and its servers")
         terminal.enter("Say it.")
