@@ -190,7 +190,7 @@ class AgentContext:
         if is_instance(tools, str) or not is_instance(tools, Iterable):
             raise TypeError(f"Tools come as a list, such as tools=[read, write], got {tools!r}.")
         self.system_prompt = system_prompt
-        self.log = Log(_parse_messages(messages))
+        self.log = Log() if messages == () else Log(_parse_messages(messages))
         self.tools: Sequence[Any] = list(tools)
         self.undelivered: Sequence[Any] = ()
         self.running = False
