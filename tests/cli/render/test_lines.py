@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import FrameType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steersman.cli.render.calls import RunningCall
 from steersman.cli.render.lines import crop, join_text, measure_width, wrap_rows
 
 
@@ -40,3 +45,23 @@ def test_no_row_is_wider_than_its_room_and_no_word_is_lost(text: str, room: int)
     lines = [join_text(line) for line in wrap_rows(text, "", room)]
     assert max(map(measure_width, lines)) <= room
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_of_a_very_long_command_only_the_beginning_is_measured_while_it_runs() -> None:
+    """It is drawn ten times a second, and to measure a hundred thousand emoji takes longer than that."""
+    running = RunningCall("bash", {"command": "\u2764\ufe0f" * 60_000}, began=0, depth=0, workspace=Path("/"))
+    longest = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal longest
+        if event == "call" and frame.f_code is measure_width.__code__:
+            longest = max(longest, len(frame.f_locals["text"]))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        (line,) = running.render("*", 40, 0.5, color=False)
+    finally:
+        sys.setprofile(before)
+    assert line.endswith("\u2764\ufe0f…")
+    assert 40 < longest <= 2_000

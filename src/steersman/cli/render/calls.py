@@ -50,6 +50,7 @@ _LONGEST_OUTPUT = 4_000
 _ERROR_LINES = 4
 _VERBOSE_LINES = 20
 _LONGEST_LINE = 400
+_LONGEST_ABOUT = 2_000  # more than a line of any terminal has
 _SIGNS: Mapping[object, Span] = {
     "denied": ("\u2298", YELLOW),
     "interrupted": ("\u2298", YELLOW),
@@ -268,6 +269,7 @@ class RunningCall:
 def render_call(sign: Span, name: str, about: str, tail: list[str], width: int, depth: int = 0, *, color: bool) -> str:
     """Renders one line about a call: sign, name, main argument and outcome."""
     shift = _INDENT * depth
+    about = about[:_LONGEST_ABOUT]  # drawn again and again while the call runs
     lead: list[Span] = [(shift, ""), sign, (" ", ""), (crop(name, max(4, width - len(shift) - 2)), BOLD)]
     room = width - measure_spans(lead)
     fair = max(room // 2, room - measure_spans([(about, "")]) - 5)
