@@ -287,10 +287,12 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
     plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-        if not isinstance(value, dict):
-            return _check_text_of_object(value, check if coerce else None, at, problems)
+        # It does not call itself with the parsed text: a function that refers to itself leaves a reference cycle.
+        found = value if isinstance(value, dict) else _parse_text_of_object(value, at, problems, coerce=coerce)
+        if found is None:
+            return value
         result: dict[str, Any] = {}
-        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+        items: dict[str, Any] = found  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
         for key, item in items.items():
             # Nearly every argument is of a plain type, and needs no call to be checked.
             if type(item) is plain.get(key) and (type(item) is not str or item.isascii()):
@@ -302,20 +304,19 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
             elif item is not None or key not in lenient or _accepts_null(node):
                 result[key] = node(item, (at, key), problems)
         for name, text in missing:
-            if name not in value:
+            if name not in items:
                 problems.append(((at, name), text))
         return run_tests(result, tests, at, problems) if tests else result
 
     return check
 
 
-def _check_text_of_object(value: Any, check: Node | None, at: ValuePath, problems: Problems) -> Any:
-    """Check what is no object: JSON text of one, if there is a `check` for it."""
-    parsed = None if check is None else _parse_json(value, dict)
-    if parsed is None or check is None:
+def _parse_text_of_object(value: Any, at: ValuePath, problems: Problems, *, coerce: bool) -> dict[str, Any] | None:
+    """Parse what is no object: JSON text of one if it may be coerced; anything else is a problem."""
+    parsed = _parse_json(value, dict) if coerce else None
+    if parsed is None:
         problems.append((at, f"expected an object, got {format_value(value)}"))
-        return value
-    return check(parsed, at, problems)
+    return parsed
 
 
 _PLAIN_TYPES = {"string": str, "integer": int, "boolean": bool}
