@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,34 @@ async def test_too_many_tools_are_not_looked_at(tmp_path: Path) -> None:
     with pytest.raises(McpError, match="it sent a message of more than 500,000 bytes"):
         async with McpServers({"small": spec}, max_message_bytes=500_000):
             pass
+
+
+async def test_other_tasks_run_between_the_tools_of_a_list(tmp_path: Path) -> None:
+    """failures.md F16: hundreds of large schemas take seconds to look at."""
+    seen: list[str] = []
+
+    async def tick() -> None:
+        while True:
+            seen.append("tick")
+            await asyncio.sleep(0)
+
+    async def list_tools(*tools: Any) -> None:
+        seen.clear()
+        servers = McpServers(
+            {"small": listing(tmp_path, *tools)}, pins=tmp_path / "pins", on_problem=lambda _: seen.append("tool")
+        )
+        ticking = asyncio.ensure_future(tick())
+        async with servers:
+            ticking.cancel()
+        assert seen.count("tool") == 20
+        assert ("tool", "tool") not in pairwise(seen)
+
+    await list_tools(*[described(f"a name{number}") for number in range(20)])
+    async with McpServers(
+        {"small": listing(tmp_path, *map(described, "abcdefghijklmnopqrst"))}, pins=tmp_path / "pins"
+    ):
+        pass
+    await list_tools(*[described(name, "It has changed.") for name in "abcdefghijklmnopqrst"])
 
 
 async def test_a_server_that_names_other_tools_each_time_does_not_fill_the_file_of_all(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ class Server:
     async def list_tools(self, connection: Connection) -> None:
         """List its tools and offer those that are valid and match their pinned definition."""
         async with self._listing:
-            found = self._leave_out_excess(self._define_tools(await connection.list_tools()))
+            found = self._leave_out_excess(await self._define_tools(await connection.list_tools()))
             changes = {
                 change.tool: change for definition in found if (change := self._find_change(definition)) is not None
             }
@@ -251,6 +251,7 @@ class Server:
             offered: dict[str, tuple[Definition, Tool]] = {}
             held: dict[str, tuple[Definition, ChangedTool]] = {}
             for definition in found:
+                await asyncio.sleep(0)
                 name = definition.tool
                 if name in changes and name not in accepted:
                     held[name] = (definition, changes[name])
@@ -261,10 +262,12 @@ class Server:
             await self._terms.pins.save(self._pins_key, fresh)
             self._offered, self._held = offered, held
 
-    def _define_tools(self, tools: Iterable[Any]) -> list[Definition]:
+    async def _define_tools(self, tools: Iterable[Any]) -> list[Definition]:
+        """Define the tools that are valid. Other tasks run in between: hundreds of large schemas take seconds."""
         found: dict[str, Definition] = {}
         duplicates: set[str] = set()
         for tool in tools:
+            await asyncio.sleep(0)
             try:
                 definition = define(tool.name, tool.description, tool.input_schema)
             except McpError as error:
