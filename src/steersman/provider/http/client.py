@@ -94,7 +94,7 @@ class HttpAnswer:
         while not decoder.done and (chunk := await exchange.read(decoder)):
             feed_all(decoder, exchange.reader.feed(chunk), pending)
             exchange.has_content = bool(pending)
-            if pending and not (decoder.done and exchange.is_complete):
+            if pending and not (exchange.is_complete if decoder.done else exchange.is_over):
                 self._pending = []
                 return pending
         if not decoder.done:

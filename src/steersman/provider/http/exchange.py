@@ -193,7 +193,8 @@ class Exchange:
 
     def read(self, decoder: Decoder | None = None) -> Awaitable[bytes]:
         """The next bytes, b"" at the end. Once the decoder has the complete answer, the wait for more is short."""
-        return self._read() if decoder is None or not decoder.complete else self._read_trailing()
+        may_wait = decoder is not None and decoder.complete and not self.is_complete
+        return self._read_trailing() if may_wait else self._read()
 
     async def _read_trailing(self) -> bytes:
         try:
@@ -262,6 +263,11 @@ class Exchange:
     def is_complete(self) -> bool:
         """Whether the whole response has arrived."""
         return self._response is not None and self._response.is_complete
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the whole response has arrived, and nothing that was read waits to be passed on."""
+        return not self._ahead and self.is_complete
 
     def release_if_complete(self) -> bool:
         """Return the connection to the pool if the whole response has arrived; whether it has."""

@@ -275,7 +275,7 @@ class OpenAIResponsesDecoder:
                 self._reserve_earlier(item, shown)
             block = item.blocks[part] = OpenBlock(kind, self._blocks)
             self._blocks += 1
-            self._calls += kind not in ("text", "thinking")
+            self._calls += kind == "tool_call"
             check_call_count(self._calls)
             shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
         return block
@@ -312,7 +312,7 @@ class OpenAIResponsesDecoder:
         item.done = True
         item.name = item.name or whole.name or ""
         self._hot_block = None
-        if item in self._output.silent:
+        if self._output.silent and item in self._output.silent:
             self._output.silent.remove(item)
         if self._is_call(item):
             self._stop_call(item, whole, out, cut=cut)
@@ -327,7 +327,7 @@ class OpenAIResponsesDecoder:
         words = encode_arguments(whole)
         if not item.name and not words:
             return  # an empty call, which some servers send after the last one
-        block = self._find_block(item, 0, "tool_call", out)
+        block = item.blocks.get(0) or self._find_block(item, 0, "tool_call", out)
         said = block.add_rest(words, out)
         call = build_call(whole, item.call_id, self._names.from_wire(item.name), said, cut=cut)
         out.append(block.end(call))

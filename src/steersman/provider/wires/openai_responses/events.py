@@ -20,7 +20,7 @@ Id: TypeAlias = str | int | None
 """An id; some compatible servers send numbers."""
 
 
-class Part(msgspec.Struct):
+class Part(msgspec.Struct, gc=False):
     """A part of a message or of reasoning."""
 
     type: str | None = None
@@ -28,7 +28,7 @@ class Part(msgspec.Struct):
     refusal: str | None = None
 
 
-class OutputItem(msgspec.Struct):
+class OutputItem(msgspec.Struct, gc=False):
     """A message, reasoning, or a call; an item of any other type is kept unchanged."""
 
     type: str | None = None
@@ -78,13 +78,13 @@ class _RawItem(msgspec.Struct):
     item: msgspec.Raw
 
 
-class _Details(msgspec.Struct):
+class _Details(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
     reasoning_tokens: int | None = None
 
 
-class _Tokens(msgspec.Struct):
+class _Tokens(msgspec.Struct, gc=False):
     input_tokens: int | None = None
     output_tokens: int | None = None
     input_tokens_details: msgspec.Raw = _EMPTY
@@ -127,7 +127,7 @@ class _Incomplete(msgspec.Struct):
     reason: Any = None
 
 
-class Response(msgspec.Struct):
+class Response(msgspec.Struct, gc=False):
     """The response in the terminal event."""
 
     id: Id = None

@@ -62,9 +62,9 @@ class OpenBlock:
     def add(self, words: str) -> StreamEvent:
         """Add text and return its delta event."""
         self.parts.append(words)
-        if self.kind == "text":
-            return TextDelta(words, self.index)
-        return ThinkingDelta(words, self.index) if self.kind == "thinking" else ToolCallDelta(words, self.index)
+        if self.kind == "tool_call":
+            return ToolCallDelta(words, self.index)
+        return TextDelta(words, self.index) if self.kind == "text" else ThinkingDelta(words, self.index)
 
     def add_joined(self, words: str, out: Events) -> None:
         """Add text that may end inside a surrogate pair; a high surrogate at the end is held back."""
@@ -92,9 +92,9 @@ class OpenBlock:
     def end(self, content: Content) -> StreamEvent:
         """Set the content and return the event that stops the block."""
         self.content = content
-        if isinstance(content, TextContent):
-            return TextEnd(self.index)
-        return ToolCallEnd(self.index, content) if isinstance(content, ToolCall) else ThinkingEnd(self.index)
+        if type(content) is ToolCall:
+            return ToolCallEnd(self.index, content)
+        return TextEnd(self.index) if type(content) is TextContent else ThinkingEnd(self.index)
 
 
 class OpenItem:
@@ -140,8 +140,9 @@ class OpenItem:
         """Whether this is the same item as a whole one."""
         if self.kind != given.type:
             return False
-        same_call = given.call_id is not None and self.call_id == str(given.call_id)
-        return same_call or (given.id is not None and self.id == given.id)
+        if given.id is not None and self.id == given.id:
+            return True
+        return given.call_id is not None and self.call_id == str(given.call_id)
 
 
 class Output:
@@ -160,10 +161,11 @@ class Output:
 
     def open(self, index: int | None, given: OutputItem, *, announced: bool = True) -> OpenItem:
         """Return the announced item; if its deltas came first, it exists already."""
-        item = self.find(index, given.id) if self.items else None
+        is_new = self._indexed and index is not None and index not in self._by_index
+        item = None if is_new else self.find(index, given.id)
         if item is None or item.done or item.kind != given.type or (item.announced and item.id != given.id):
             item = OpenItem(given.type, len(self.items) if index is None else index)
-            self._indexed = self._indexed and index is not None and index not in self._by_index
+            self._indexed = is_new
             self.items.append(item)
             self.silent.append(item)
         elif item.announced:
@@ -180,7 +182,7 @@ class Output:
 
     def begin_alone(self, item: OpenItem) -> bool:
         """Whether the item is the only silent one; from now on it does not count as silent."""
-        if self.silent != [item]:
+        if len(self.silent) != 1 or self.silent[0] is not item:
             return False
         self.silent.clear()
         return True
@@ -230,7 +232,10 @@ class Output:
     def list_blocks(self) -> list[OpenBlock]:
         """Return the blocks that have stopped, in the order of the answer."""
         ordered = sorted(self.items, key=_get_order) if self._indexed else self.items
-        blocks = [item.blocks[part] for item in ordered for part in sorted(item.blocks)]
+        blocks: list[OpenBlock] = []
+        for item in ordered:
+            parts = item.blocks
+            blocks += parts.values() if len(parts) < 2 else [parts[number] for number in sorted(parts)]
         return [block for block in blocks if block.content is not None]
 
 
