@@ -288,11 +288,13 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
         # It does not call itself with the parsed text: a function that refers to itself leaves a reference cycle.
-        found = value if isinstance(value, dict) else _parse_text_of_object(value, at, problems, coerce=coerce)
-        if found is None:
+        given: object = value
+        items: dict[str, Any] | None = (  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+            given if isinstance(given, dict) else _parse_text_of_object(given, at, problems, coerce=coerce)
+        )
+        if items is None:
             return value
         result: dict[str, Any] = {}
-        items: dict[str, Any] = found  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
         for key, item in items.items():
             # Nearly every argument is of a plain type, and needs no call to be checked.
             if type(item) is plain.get(key) and (type(item) is not str or item.isascii()):
