@@ -284,6 +284,16 @@ def test_a_picture_that_is_too_large_is_not_shown(read: Tool, tmp_path: Path) ->
     assert refusal_of(read, "heavy.png") == f"'heavy.png' is a picture (image/png) of 5,000,000,000 bytes; {most}"
 
 
+def test_a_picture_of_nothing_but_padding_is_not_followed_to_its_end(read: Tool, tmp_path: Path) -> None:
+    """failures.md L20: pages and MCP servers send pictures too, and there the event loop looks at them."""
+    whole = jpeg(3, 2)
+    for filler in (b"\xff", b"\xff\xd0", b"\xff\xfe\x00\x02"):
+        (tmp_path / "a").write_bytes(whole[:2] + filler * 9_000 + whole[2:])
+        assert "3 x 2 pixels" in str(read("a"))
+        (tmp_path / "a").write_bytes(whole[:2] + filler * 11_000 + whole[2:])
+        assert "it is malformed or truncated" in refusal_of(read, "a")
+
+
 def test_read_changes_nothing_and_waits_for_others_at_the_same_file(read: Tool, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
     (tmp_path / "link").symlink_to("a.txt")

@@ -11,6 +11,7 @@ MAX_IMAGE_BYTES = 3_500_000
 """The most bytes of an image: in base64 this stays below the limit of every provider."""
 _MAX_PIXELS = 8_000
 _MARKERS_WITHOUT_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))
+_MAX_SEGMENTS = 10_000  # of a JPEG before its first frame; each step takes time in the event loop
 _NOT_FRAMES = frozenset((0xC4, 0xC8, 0xCC))
 
 
@@ -72,8 +73,8 @@ def _read_jpeg_size(data: bytes) -> tuple[int, int] | None:
     if b"\xff\xd9" not in data[-1_024:]:
         return None
     place = 2
-    while place + 9 < len(data):
-        if data[place] != 0xFF:
+    for _ in range(_MAX_SEGMENTS):
+        if place + 9 >= len(data) or data[place] != 0xFF:
             return None
         marker = data[place + 1]
         if marker == 0xFF:
