@@ -137,7 +137,7 @@ def test_sub_agents_show_what_they_do_below_their_call(place: Place, server: Ope
                 f"Finished {number}.",
             )
             terminal.type("/rev")
-            terminal.wait_for(" /review ")
+            terminal.wait_for("\n /review ")
             terminal.press("tab")
             terminal.type(f"a{number}.py")
             terminal.wait_for(f"/review a{number}.py")

@@ -64,7 +64,8 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
         for number, (columns, rows) in enumerate(SIZES):
             terminal.resize(columns, rows)
             terminal.enter("/mcp")
-            terminal.wait_for(lambda at: "project/.mcp.json is not trusted: /mcp trust" in below(at, "\u276f /mcp\n"))
+            untrusted = ".mcp.json is not trusted: /mcp trust shows what it starts."
+            terminal.wait_for(lambda at, untrusted=untrusted: untrusted in below(at, "\u276f /mcp\n"))
             shown = below(terminal, "\u276f /mcp\n")
             assert "good running · 1 tool " in shown
             assert " echo " in shown
