@@ -9,7 +9,7 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -269,7 +269,7 @@ def apply_providers(providers: Mapping[str, ProviderSettings]) -> None:
         elsewhere = given.base_url is not None
         add_preset(
             name,
-            replace(
+            msgspec.structs.replace(
                 known,
                 protocol=given.protocol or known.protocol,
                 base_url=given.base_url or known.base_url,
