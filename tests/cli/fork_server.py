@@ -97,6 +97,10 @@ class Forked:
         """Ends it at once."""
         self.send_signal(signal.SIGKILL)
 
+    def watch_end(self) -> int:
+        """Returns a descriptor that is readable once it has ended; it may have ended already, and be reaped."""
+        return os.dup(self._status.fileno())
+
     def _look(self, timeout: float | None) -> int | None:
         if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
             self.returncode = int(self._status.recv(32))

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, cast
 
 import pyte
-from tests.cli.fork_server import start_process
+from tests.cli.fork_server import Forked, start_process
 
 KEYS: dict[str, bytes] = {
     "enter": b"\r",
@@ -85,7 +85,8 @@ class Terminal:
             cwd=cwd,
             terminal=True,
         )
-        self._exit = os.pidfd_open(self.process.pid)
+        started = self.process
+        self._exit = started.watch_end() if isinstance(started, Forked) else os.pidfd_open(started.pid)
 
     def __enter__(self) -> Self:
         return self
