@@ -49,8 +49,7 @@ OUTPUT_LINES = 5
 _LONGEST_OUTPUT = 4_000
 _ERROR_LINES = 4
 _VERBOSE_LINES = 20
-_LONGEST_LINE = 400
-_LONGEST_ABOUT = 2_000  # more than a line of any terminal has
+_LONGEST_LINE, _LONGEST_ABOUT = 400, 2_000
 _SIGNS: Mapping[object, Span] = {
     "denied": ("\u2298", YELLOW),
     "interrupted": ("\u2298", YELLOW),
@@ -269,10 +268,9 @@ class RunningCall:
 def render_call(sign: Span, name: str, about: str, tail: list[str], width: int, depth: int = 0, *, color: bool) -> str:
     """Renders one line about a call: sign, name, main argument and outcome."""
     shift = _INDENT * depth
-    about = about[:_LONGEST_ABOUT]  # drawn again and again while the call runs
     lead: list[Span] = [(shift, ""), sign, (" ", ""), (crop(name, max(4, width - len(shift) - 2)), BOLD)]
     room = width - measure_spans(lead)
-    fair = max(room // 2, room - measure_spans([(about, "")]) - 5)
+    fair = max(room // 2, room - measure_spans([(about := about[:_LONGEST_ABOUT], "")]) - 5)
     came = _join_fitting([word for word in tail if word], min(fair, room - len(SEPARATOR)))
     left = room - (measure_spans([(came, "")]) + len(SEPARATOR) if came else 0) - 2
     shown = crop(about, left) if left >= 4 else ""
