@@ -42,8 +42,12 @@ gc.disable()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Collect garbage again, now that all tests are known; what is there stays."""
+    """Collect garbage again, now that all tests are known; what is there stays.
+
+    Seldom: with so much set aside, every full collection would look due.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     gc.enable()
 
 
