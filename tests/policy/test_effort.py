@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import TypeVar
 
 import pytest
 from tests.policy.toolbox import judge, says, tool_of
 
 from steersman.policy.approval import Approval
+from steersman.policy.destructive import find_destructive_effects
+from steersman.policy.proposals import propose_rules
 
 DENY = """
     rm; rm -rf; git push --force; git push -f; git reset --hard; git clean -f; git branch -D; git stash drop; curl; wget
@@ -20,10 +24,17 @@ PIECES = [f"bash(*{number}x*{number}*)" for number in range(30)]
 ALLOW = ["bash(ls:*)", "bash(cat:*)", "bash(sort:*)", "bash(find:*)", "bash(echo:*)"]
 LONGEST = 9_900
 BASH = tool_of("bash")
+_Result = TypeVar("_Result")
 
 
 def _count_calls(policy: Approval, command: str) -> tuple[int, str]:
     """How many functions are called to judge a command, and what is decided."""
+    calls, judgement = _count(lambda: policy.judge(BASH, {"command": command}))
+    return calls, judgement.says
+
+
+def _count(work: Callable[[], _Result]) -> tuple[int, _Result]:
+    """How many functions are called for some work, and what it returns."""
     calls = 0
 
     def count(_: FrameType, event: str, __: object) -> None:
@@ -33,10 +44,10 @@ def _count_calls(policy: Approval, command: str) -> tuple[int, str]:
     before = sys.getprofile()
     sys.setprofile(count)
     try:
-        judgement = policy.judge(BASH, {"command": command})
+        result = work()
     finally:
         sys.setprofile(before)
-    return calls, judgement.says
+    return calls, result
 
 
 COMMANDS = {
@@ -72,6 +83,28 @@ def test_the_work_grows_with_the_length_of_a_command(name: str, rules: list[str]
     assert decided == says
     assert most <= 2.2 * half + 2_000
     assert most <= 30 * LONGEST
+
+
+SHELLS_OF_TEXTS = " ".join(['"a;b"'] * 30)
+QUESTIONS = {
+    "parts for a shell": f"bash -c '{'a;' * 4_900}'",
+    "wildcards for a shell": f"bash -c '{'ls * ' * 1_960}'",
+    "texts for a shell": "sh " + '"a;b;c;d" ' * 980,
+    "shells with texts": "sh " + f"'sh {SHELLS_OF_TEXTS}' " * 49,
+    "words behind sudo": f"sudo {'git ' * 49}{'a ' * 4_800}",
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_work_for_a_question_is_bounded(name: str) -> None:
+    """failures.md F16: before a person is asked, warnings are looked for and rules are proposed, in the event loop."""
+    command = QUESTIONS[name]
+    assert len(command) <= 10_000
+    policy = Approval(deny=RULES)
+    propose_rules(policy, BASH, {"command": "sh -c 'ls -l'; ls -l"})  # reads the tables
+    warnings, _ = _count(lambda: find_destructive_effects(command))
+    proposals, _ = _count(lambda: propose_rules(policy, BASH, {"command": command}))
+    assert max(warnings, proposals) <= 300 * LONGEST
 
 
 def _add_rules(deny: str, allow: str, command: str) -> float:
