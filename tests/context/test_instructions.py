@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,14 @@ def test_a_file_cannot_leave_its_frame(tmp_path: Path) -> None:
         1,
     )
     assert f'path="{tmp_path}/a\\">\\nb/AGENTS.md">' in text
+
+
+def test_a_file_full_of_blanks_does_not_hold_up_the_start(tmp_path: Path) -> None:
+    """It comes with a project, and is read before anything in it is trusted; in a server, while others wait."""
+    write(tmp_path / "AGENTS.md", f"<{' ' * 32_000}x")
+    began = time.process_time()
+    assert bodies(find_instructions(tmp_path, home=None)) == [f"<{' ' * 32_000}x"]
+    assert time.process_time() - began < 2  # 14 seconds where each blank is tried with all others
 
 
 def test_without_a_home_there_is_no_user_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,4 +175,5 @@ def _quote_path(path: Path) -> str:
 
 def _escape_frame(text: str) -> str:
     """Text that cannot end its own frame and begin another."""
-    return re.sub(r"<(?=\s*/?\s*instructions)", r"<\\", text, flags=re.IGNORECASE)
+    # Possessive, so that thousands of blanks are not tried again and again.
+    return re.sub(r"<(?=\s*+/?+\s*+instructions)", r"<\\", text, flags=re.IGNORECASE)

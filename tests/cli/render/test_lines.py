@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steersman.cli.render.calls import RunningCall
-from steersman.cli.render.lines import crop, join_text, measure_width, wrap_rows
+from steersman.cli.render.lines import crop, join_text, measure_width, wrap_rows, wrap_spans
 
 
 @pytest.mark.parametrize("text", ["+12", "漢字", "a漢字", "👩‍👩‍👧 at home", "two words"])
@@ -65,3 +66,11 @@ def test_of_a_very_long_command_only_the_beginning_is_measured_while_it_runs() -
         sys.setprofile(before)
     assert line.endswith("\u2764\ufe0f…")
     assert 40 < longest <= 2_000
+
+
+def test_thousands_of_blanks_at_the_end_of_a_line_do_not_hold_up_the_chat() -> None:
+    """What a tool or a server says may end so, and it is laid out in the event loop."""
+    for text in (f"a word{' ' * 20_000}", " " * 20_000):
+        began = time.process_time()
+        assert [join_text(line) for line in wrap_spans([(text, "")], 80)] == [text.rstrip()]
+        assert time.process_time() - began < 2  # 19 seconds where all that follow a blank are looked at again

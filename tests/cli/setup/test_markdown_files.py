@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,14 @@ async def test_a_user_is_not_asked_to_trust_more_than_can_be_looked_at(place: Pl
     (notice,) = told
     assert notice.startswith(f"{place.project}/.claude/commands is ignored: there is too much to look at before")
     assert notice.endswith("bytes; at most 262,144).")
+
+
+async def test_a_command_of_thousands_of_empty_lines_does_not_hold_up_the_start(place: Place) -> None:
+    _write(place.home / "config/steersman/commands/long.md", f"x{chr(10) * 99_000}y")
+    began = time.process_time()
+    (command,) = (await load_custom_commands(place.project, (), ask=None, notify=print)).values()
+    assert command.not_obeyed == ""
+    assert time.process_time() - began < 2  # 7 seconds where all that follow an empty line are looked at again
 
 
 async def test_files_of_a_project_count_after_a_yes_and_only_with_that_content(place: Place) -> None:

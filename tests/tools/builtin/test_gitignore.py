@@ -107,6 +107,7 @@ def test_what_is_hidden_is_what_git_says(repository: Path, files: dict[str, byte
         ("# comment\n\\#x", ["#x"], ["# comment"]),
         ("\\!x", ["!x"], ["x"]),
         ("x   \ny\\ ", ["x", "y "], ["x   ", "y"]),
+        ("x\\\\  \ny\\   ", ["x\\", "y "], ["x\\  ", "y", "y   "]),
         ("\ufeffx\r\ny", ["x", "y"], []),
         ("[a-c]?[!x]", ["b1y"], ["b1x", "d1y"]),
         ("é", ["é", "sub/é"], ["e"]),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COMMAND_FOLDERS = (".steersman/commands", ".claude/commands")
 _KEYS = ("description", "argument-hint")
 _PLACE = re.compile(r"\$(ARGUMENTS\b|[1-9])")
-_RUNS = re.compile(r"(?m)^\s*!|!`")
+_RUNS = re.compile(r"(?m)^[^\S\n]*!|!`")
 _MAX_SUMMARY, _MAX_HINT = 80, 24
 
 

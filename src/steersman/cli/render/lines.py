@@ -166,7 +166,8 @@ def _find_breaks(line: str, room: int) -> Iterator[tuple[int, int]]:
         yield 0, len(line.rstrip(" "))
         return
     start = end = used = 0
-    for match in _WORD.finditer(line):
+    # Without the spaces at the end: after each of them, all that follow would be looked at again.
+    for match in _WORD.finditer(line.rstrip(" ")):
         size = measure_width(match[0])
         if used + size <= room:
             end, used = match.end(), used + size

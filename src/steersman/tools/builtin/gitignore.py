@@ -301,11 +301,16 @@ def parse_ignore_file(text: bytes) -> IgnoreFile:
 NO_RULES = IgnoreRules(IgnoreFile(()))
 
 
+def _strip_end(line: str) -> str:
+    """A line without the spaces at its end; the first of them counts after a backslash that is no escaped one."""
+    kept = line.rstrip(" ")
+    return line[: len(kept) + (len(kept) - len(kept.rstrip("\\"))) % 2]
+
+
 def _parse_rule(line: str) -> IgnoreRule | None:
     if line.startswith("#"):
         return None
-    # A trailing space counts only after a backslash.
-    pattern = re.sub(r"^((?:[^\\ ]|\\.| +(?! *$))*).*$", r"\1", line, flags=re.DOTALL) if line.endswith(" ") else line
+    pattern = _strip_end(line)
     negated = pattern.startswith("!")
     pattern = pattern[negated:]
     folders_only = pattern.endswith("/")
