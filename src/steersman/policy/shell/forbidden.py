@@ -17,7 +17,7 @@ from steersman.policy.shell.command_view import (
     normalize_spaces,
 )
 from steersman.policy.shell.syntax import Word
-from steersman.policy.shell.table import Entry
+from steersman.policy.shell.table import Entry, is_version
 
 _BEFORE = r"(?<![a-z0-9_-])"
 _BEFORE_OR_LETTER = rf"(?:{_BEFORE}|(?<=\s-[a-z]))"
@@ -184,7 +184,7 @@ class ForbiddenCommand:
 
     def _begins_at(self, candidate: Candidate, start: int) -> bool:
         wanted, name = self.words[0], candidate.names[start]
-        if name == wanted or (self.open and len(self.words) == 1):
+        if name == wanted or (self.open and len(self.words) == 1) or is_version(name, wanted):
             rest = candidate.words[start + 1 :]
             return self._has_operands(rest) and candidate.has_options(self._options, start)
         if len(self.words) > 1 and name.startswith(f"{wanted}-"):
