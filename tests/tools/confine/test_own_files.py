@@ -110,3 +110,44 @@ async def test_settings_that_do_not_exist_yet_are_not_made_by_commands(
     (room.root / "go-two").touch()
     await second
     assert not [*room.root.rglob("config.toml")]
+
+
+@pytest.mark.parametrize("way", ["file", "file by another link", "missing file", "folder"])
+def test_settings_that_are_links_into_the_workspace_are_protected_there(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """docs/security.md: a repository with the settings of all programs is a workspace like others.
+
+    Whatever a tool put there would be the user's own settings, whose hooks may run without a sandbox.
+    """
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(room.outside / "config"))
+    own, kept = room.outside / "config" / "steersman", room.root / "kept" / "steersman.toml"
+    own.mkdir(parents=True)
+    kept.parent.mkdir()
+    if way != "missing file":
+        kept.write_text("vim = true")
+    target = kept
+    if way == "file by another link":
+        target = room.root / "current.toml"
+        target.symlink_to("kept/steersman.toml")
+    link = own / ("hooks" if way == "folder" else "config.toml")
+    link.symlink_to(kept.parent if way == "folder" else target)
+    with pytest.raises(ProtectedPath, match="protected by"):
+        Workspace(room.root).replace("kept/steersman.toml", b"evil")
+    Workspace(room.root).replace("beside.toml", b"")
+    room.run(whole, "echo evil > kept/steersman.toml; rm -f current.toml; echo evil > current.toml; mv kept other")
+    seen = own / "hooks" / "steersman.toml" if way == "folder" else own / "config.toml"
+    assert seen.read_text() == "vim = true" if way != "missing file" else not seen.exists()
+
+
+def test_a_link_on_the_way_to_the_settings_is_not_replaced_by_a_command(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where the workspace is a home folder, whose `.config` is kept elsewhere in it."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(room.root))
+    (room.root / "kept" / "steersman").mkdir(parents=True)
+    (room.root / "kept" / "steersman" / "config.toml").write_text("vim = true")
+    (room.root / ".config").symlink_to("kept")
+    room.run(whole, "rm .config; mkdir -p .config/steersman; echo evil > .config/steersman/config.toml")
+    assert (room.root / ".config" / "steersman" / "config.toml").read_text() == "vim = true"

@@ -16,7 +16,7 @@ from typing import Self
 
 from steersman.cli.setup.settings import HookSettings
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment, clean_search_path
-from steersman.tools.confine.protected_paths import leads_through
+from steersman.tools.confine.links import leads_through
 
 MAX_OUTPUT = 1_000_000
 """The most bytes that a command may write."""

@@ -21,7 +21,7 @@ def note_change(*folders: str) -> None:
 
 def count_changes(paths: Iterable[str]) -> int:
     """Count the changes in the noted folders that one of these paths is in, or leads through by a link."""
-    from steersman.tools.confine.protected_paths import list_steps  # only for MCP servers
+    from steersman.tools.confine.links import list_steps  # only for MCP servers
 
     with _lock:
         known = dict(_changes)

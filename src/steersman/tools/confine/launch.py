@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from steersman.tools.confine.protected_paths import leads_through
+from steersman.tools.confine.links import leads_through
 from steersman.types.errors import ToolError
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

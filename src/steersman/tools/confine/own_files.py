@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import os
 import threading
+from itertools import islice
+
+from steersman.tools.confine.links import list_links
 
 # What SQLite and a store keep beside the file.
 _COMPANIONS = ("", "-wal", "-shm", "-lock", "-journal")
 _FOLDERS = (("XDG_CONFIG_HOME", ".config"), ("XDG_STATE_HOME", ".local/state"))
+_MOST_NAMES = 1_000
 _databases: set[str] = set()
 _files: set[str] = set()
 _lock = threading.Lock()
@@ -35,7 +39,7 @@ def list_own_files() -> list[str]:
     with _lock:
         databases = list(_databases)
     stores = [os.path.realpath(path) + ending for path in databases for ending in _COMPANIONS]
-    return [*stores, *list_trust_files(), *list_own_folders()]
+    return [*stores, *list_trust_files(), *list_own_folders(), *list_linked_settings()]
 
 
 def list_trust_files() -> list[str]:
@@ -48,8 +52,32 @@ def list_trust_files() -> list[str]:
 
 def list_own_folders() -> list[str]:
     """List the real paths of the folders with the user's settings, trust and sessions; not all of them exist."""
+    return [os.path.realpath(folder) for folder in _list_places()]
+
+
+def list_linked_settings() -> list[str]:
+    """List the real paths of what links in these folders lead to, as to a repository with all settings of the user."""
+    folders = list_own_folders()
+    found = [os.path.realpath(path) for folder in folders for path in _find_links(folder)]
+    # A link to a folder around the settings would make of all that is in it a setting.
+    return [path for path in found if not any(folder.startswith(path.rstrip(os.sep) + os.sep) for folder in folders)]
+
+
+def list_links_to_settings() -> list[str]:
+    """List the links by which the settings are found: whatever replaces one of them has replaced the settings."""
+    places = [*_list_places(), *(path for folder in list_own_folders() for path in _find_links(folder))]
+    return list(dict.fromkeys(link for path in places for link in list_links(path)))
+
+
+def _list_places() -> list[str]:
     home = os.path.expanduser("~")
-    places = [os.environ.get(variable, "") for variable, _ in _FOLDERS]
+    given = [os.environ.get(variable, "") for variable, _ in _FOLDERS]
     usual = [os.path.join(home, path) for _, path in _FOLDERS]
-    found = [place if os.path.isabs(place) else other for place, other in zip(places, usual, strict=True)]
-    return [os.path.realpath(os.path.join(folder, "steersman")) for folder in found if os.path.isabs(folder)]
+    found = [place if os.path.isabs(place) else other for place, other in zip(given, usual, strict=True)]
+    return [os.path.join(folder, "steersman") for folder in found if os.path.isabs(folder)]
+
+
+def _find_links(folder: str) -> list[str]:
+    """The links in a folder and in the folders in it, of the first names that are there."""
+    names = (os.path.join(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
+    return [path for path in islice(names, _MOST_NAMES) if os.path.islink(path)]

@@ -10,19 +10,24 @@ empty folders are there as long as the command runs, so that it makes no reposit
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from steersman.tools.confine.enforcement import Guard
 from steersman.tools.confine.folder_snapshot import FolderSnapshot, is_missing_or_empty
-from steersman.tools.confine.own_files import list_own_files, list_own_folders, list_trust_files
+from steersman.tools.confine.links import leads_through
+from steersman.tools.confine.own_files import (
+    list_linked_settings,
+    list_links_to_settings,
+    list_own_files,
+    list_own_folders,
+    list_trust_files,
+)
 from steersman.types.errors import ToolError
 
 MAX_PROTECTED = 200
@@ -31,7 +36,6 @@ Git: TypeAlias = Literal["read-only", "read-write"]
 GIT: tuple[Git, ...] = get_args(Git)
 
 _MAX_POINTER_BYTES = 4_096
-_MAX_LINKS = 40
 OWN_NAMES = (".steersman", ".mcp.json")
 # What git runs, or reads to find out what to run. Protected even where the repository can be written.
 _SETTINGS = ("commondir", "config", "config.worktree", "hooks", "info")
@@ -175,8 +179,11 @@ class _ProtectionBuilder:
             # SQLite would take this file for changes to undo. It makes none itself while it writes ahead (WAL).
             if path.endswith("-journal") and is_beneath(self.root, path) and (found := record_guard(path)) is not None:
                 self.guards[path] = found
-        for path in list_trust_files():
+        for path in (*list_trust_files(), *list_linked_settings()):
             self.guard_missing(path)
+        for path in list_links_to_settings():
+            if is_beneath(self.root, path) and (found := record_guard(path)) is not None:
+                self.guards[path] = found
         for path in list_own_folders():
             self.hold_missing(path)
 
@@ -363,36 +370,6 @@ def _drop_inner(paths: Iterable[str]) -> tuple[str, ...]:
     """Drop the folders that are in another one: a mount of their own adds nothing, and a command can move them."""
     found = tuple(dict.fromkeys(paths))
     return tuple(path for path in found if not any(is_beneath(other, path) for other in found))
-
-
-def leads_through(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path leads through one of these folders, which are real paths, or through a link in one of them."""
-    roots = frozenset(folders)
-    try:
-        return any(step in roots for step in list_steps(path))
-    except OSError:
-        return True
-
-
-def list_steps(path: str) -> Iterator[str]:
-    """List the real paths that a path leads through, also by links; `OSError` where it leads in a circle."""
-    here, names, links = os.sep, deque(path.split(os.sep)), 0
-    while names:
-        name = names.popleft()
-        step = os.path.dirname(here) if name == os.pardir else os.path.join(here, name).rstrip(os.sep) or os.sep
-        try:
-            target = os.readlink(step) if name not in ("", os.curdir, os.pardir) else None
-        except OSError:
-            target = None  # no link, or nothing
-        if target is not None:
-            links += 1
-            names.extendleft(reversed(target.split(os.sep)))
-            here = os.sep if os.path.isabs(target) else here
-        elif name != os.curdir:
-            here = step
-        if links > _MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-        yield here
 
 
 def _contains_any(folder: str, paths: Iterable[str]) -> bool:

@@ -1,0 +1,56 @@
+"""Follows a path step by step: the folders that it leads through, and the links by which it does."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+_MAX_LINKS = 40
+
+
+def leads_through(path: str, folders: Iterable[str]) -> bool:
+    """Whether a path leads through one of these folders, which are real paths, or through a link in one of them."""
+    roots = frozenset(folders)
+    try:
+        return any(step in roots for step in list_steps(path))
+    except OSError:
+        return True
+
+
+def list_steps(path: str) -> Iterator[str]:
+    """List the real paths that a path leads through, also by links; `OSError` where it leads in a circle."""
+    return (step for step, is_link in _follow(path) if not is_link)
+
+
+def list_links(path: str) -> list[str]:
+    """List the links that a path leads through, each with the real path of its folder; as far as they lead."""
+    found: list[str] = []
+    try:
+        found.extend(step for step, is_link in _follow(path) if is_link)
+    except OSError:
+        pass  # in a circle: the links are known by then
+    return found
+
+
+def _follow(path: str) -> Iterator[tuple[str, bool]]:
+    """Yield each step with the real path of its folder, and whether it is a link, whose target comes next."""
+    here, names, links = os.sep, deque(path.split(os.sep)), 0
+    while names:
+        name = names.popleft()
+        step = os.path.dirname(here) if name == os.pardir else os.path.join(here, name).rstrip(os.sep) or os.sep
+        try:
+            target = os.readlink(step) if name not in ("", os.curdir, os.pardir) else None
+        except OSError:
+            target = None  # no link, or nothing
+        if target is None:
+            here = here if name == os.curdir else step
+            yield here, False
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        names.extendleft(reversed(target.split(os.sep)))
+        here = os.sep if os.path.isabs(target) else here
+        yield step, True
