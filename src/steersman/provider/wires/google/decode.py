@@ -141,13 +141,13 @@ class GoogleDecoder:
             except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
                 self._feed_unusual(event, data, error, out)
                 continue
-            if event or not self._extend_text(chunk, out):
+            if self._kind is None or event or not self._extend_text(self._kind, chunk, out):
                 self._add_event(event, DecodedEvent((chunk,), data), out)
 
-    def _extend_text(self, chunk: Chunk, out: list[StreamEvent]) -> bool:
+    def _extend_text(self, kind: _Kind, chunk: Chunk, out: list[StreamEvent]) -> bool:
         """Append to the open block; returns whether the chunk holds nothing else."""
-        kind, candidates = self._kind, chunk.candidates
-        if kind is None or not candidates or chunk.error is not None or self._held or not self._response:
+        candidates = chunk.candidates
+        if not candidates or chunk.error is not None or self._held or not self._response:
             return False
         content = candidates[0].content
         if content is None or self._reason is not None or candidates[0].finish_reason is not None:
@@ -238,7 +238,8 @@ class GoogleDecoder:
             if self._reason is not None:
                 # Parts may still follow, in blocks of their own.
                 self._stop_block(events)
-                self._stop_call(events, complete=False)
+                if self._partial_call is not None:
+                    self._stop_call(events, complete=False)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             self._stop_block(events)
             self._blocked = True
@@ -256,10 +257,8 @@ class GoogleDecoder:
                 return
             text = ""
         if text or part.thought_signature:
-            kind: _Kind = "thinking" if part.thought else "text"
-            self._add_text(
-                kind, restore_surrogates(text) if answer.has_lone_surrogates else text, part.thought_signature, events
-            )
+            text = restore_surrogates(text) if answer.has_lone_surrogates else text
+            self._add_text("thinking" if part.thought else "text", text, part.thought_signature, events)
 
     def _add_other_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> bool:
         """Add a part without text; returns False if the part holds only a signature."""

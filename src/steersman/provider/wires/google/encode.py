@@ -39,6 +39,7 @@ _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _LATEST = re.compile(r"gemini-[a-z-]*latest")
 _NOT_THINKING = re.compile(r"image|tts|audio|live|embedding|robotics|computer")
 _MINTED = re.compile(r"call_[0-9a-f]{12}_[0-9a-f]+")
+_SHORTEST_MINTED = len("call_0123456789ab_0")
 _MODES = {"none": "NONE", "required": "ANY"}
 _BUDGETS = {"minimal": 512, "low": 2_048, "medium": 8_192, "high": 24_576}
 _MIN_THINKING_BUDGET = 512
@@ -190,7 +191,8 @@ class _EncodedMessages:
                 parts.append(self._build_call(block, block.signature or (UNSIGNED if unsigned else None)))
                 unsigned = False
             elif type(block) is TextContent:
-                parts.append(_add_signature({"text": block.text}, block.signature))
+                part: dict[str, Any] = {"text": block.text}
+                parts.append(part if block.signature is None else _add_signature(part, block.signature))
             elif type(block) is ImageContent:
                 parts.append(_add_signature(_build_part(block), UNSIGNED if self.signs else None))
             elif type(block) is ThinkingContent:
@@ -200,12 +202,15 @@ class _EncodedMessages:
     def _build_call(self, call: ToolCall, signature: str | None) -> dict[str, Any]:
         fields = self._name_call(call.id, call.name)
         fields["args"] = self.tools.rename_arguments(call.name, call.arguments)
-        return _add_signature({"functionCall": fields}, signature)
+        part: dict[str, Any] = {"functionCall": fields}
+        return part if signature is None else _add_signature(part, signature)
 
     def _name_call(self, call_id: str, name: str) -> dict[str, Any]:
         """Begin a call or its response: the name, and the id unless it was generated here because Gemini sent none."""
         wire_name = self.tools.to_wire(name)
-        return {"name": wire_name} if _MINTED.fullmatch(call_id) else {"id": call_id, "name": wire_name}
+        if len(call_id) >= _SHORTEST_MINTED and _MINTED.fullmatch(call_id):
+            return {"name": wire_name}
+        return {"id": call_id, "name": wire_name}
 
     def _add_result(self, message: ToolResultMessage) -> None:
         images = [_build_part(block) for block in message.content if type(block) is ImageContent]
@@ -228,13 +233,14 @@ def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) 
         encoded.extend(messages)
         return encoded
     grown = cast(MemoList[Message], base)
-    encoded = cast(_EncodedMessages | None, grown.memo.get(_MEMO))
-    if encoded is None or encoded.tools is not tools or encoded.signs is not signs:
-        encoded = grown.memo[_MEMO] = _EncodedMessages(tools, signs=signs)
-    elif encoded.count > len(messages):
-        encoded = _EncodedMessages(tools, signs=signs)  # an older request again: the memo is for the newer ones
-    encoded.extend(grown[encoded.count : len(messages)])
-    return encoded
+    count = len(messages)
+    known: _EncodedMessages | None = grown.memo.get(_MEMO)
+    if known is None or known.tools is not tools or known.signs is not signs:
+        known = grown.memo[_MEMO] = _EncodedMessages(tools, signs=signs)
+    elif known.count > count:
+        known = _EncodedMessages(tools, signs=signs)  # an older request again: the memo is for the newer ones
+    known.extend(grown[known.count : count])
+    return known
 
 
 @lru_cache(maxsize=64)
