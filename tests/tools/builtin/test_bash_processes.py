@@ -213,7 +213,8 @@ async def test_after_its_time_nothing_is_left(make_bash: MakeBash, name: str) ->
     seconds = await begun(bash)
     start = time.monotonic()
     output = await run(bash, STUBBORN[name].replace("MARK", mark), timeout=seconds)
-    assert time.monotonic() - start < seconds + 2.5
+    took = time.monotonic() - start - seconds
+    assert took < 2.5 or took < await ample(lambda: run(make_bash(new_mark()), "true"), 2.5)
     told = f"[timed out after {seconds:g} s; the command and everything it started were ended]"
     assert output.content == f"ready\n\n{told}"
     assert output.is_error
@@ -276,8 +277,9 @@ async def test_a_single_cancel_is_enough(make_bash: MakeBash) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - start < 2
+    took = time.monotonic() - start
     assert (marked(mark), zombies()) == NOTHING_LEFT
+    assert took < 2 or took < await ample(lambda: run(make_bash(new_mark()), "true"), 2)
 
 
 async def test_steering_that_cancels_ends_the_command_too(make_bash: MakeBash) -> None:

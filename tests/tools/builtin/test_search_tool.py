@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.timing import ample
 from tests.tools.builtin.looking import call, context, error, lines, plant, text, write
 
 from steersman import Agent
@@ -369,8 +370,9 @@ async def test_a_pattern_that_would_take_for_ever_is_stopped_and_named(tmp_path:
         "Use a simpler pattern, or narrow it down with 'path' or 'glob'.]",
         True,
     )
-    assert time.monotonic() - began < 10
+    took = time.monotonic() - began
     assert children_with(pattern) == []
+    assert took < 10 or took < await ample(lambda: call(search(tmp_path), pattern="x"), 10)
 
 
 @pytest.mark.real_time
@@ -384,8 +386,10 @@ async def test_a_cancelled_search_ends_its_child_at_once(tmp_path: Path) -> None
     ctx.token.cancel()
     with pytest.raises(ToolError, match=r"^The call was cancelled\.$"):
         await task
-    assert time.monotonic() - began < 2.5
+    took = time.monotonic() - began
     assert children_with(marker) == []
+    # A search that finds nothing to do takes as long as the machine is busy.
+    assert took < 2.5 or took < await ample(lambda: call(search(tmp_path), pattern="x"), 2.5)
 
 
 @pytest.mark.real_time

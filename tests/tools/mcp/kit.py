@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.timing import ample
+
 from steersman import CancelToken, Tool, ToolContext, ToolOutput
 from steersman.tools.mcp import McpServers, Problem, StdioServer
 from steersman.types.content import TextContent
@@ -19,7 +21,17 @@ from steersman.types.errors import ToolError
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 AT_ONCE = 10.0
-"""Seconds for what takes a moment, on a machine with other things to do; who waits in vain waits for half a minute."""
+"""Seconds for what takes a moment; a wait in vain takes half a minute."""
+
+
+async def is_at_once(seconds: float) -> bool:
+    """Whether something took a moment only; on a busy machine, no longer than ten starts of a server with a call."""
+    return seconds < AT_ONCE or seconds < await ample(_start_and_call, AT_ONCE)
+
+
+async def _start_and_call() -> None:
+    async with entered(small=small()) as servers:
+        await call(servers, "mcp:small:echo", text="hi")
 
 
 def small(*flags: str, env: dict[str, str] | None = None, **settings: Any) -> StdioServer:
