@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import (
     find_config_file,
     find_history_file,
@@ -17,6 +18,9 @@ from steersman.cli.setup.settings import (
     find_state_folder,
     make_private_folder,
 )
+from steersman.provider.local.weights.cache import find_cache_folder
+from steersman.tools.mcp.trust import Trust
+from steersman.types.errors import SteersmanError
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +43,16 @@ def test_the_environment_names_other_places_unless_they_are_relative(
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     assert find_config_file() == home / "c/steersman/config.toml"
     assert find_state_folder() == home / ".local/state/steersman"
+
+
+def test_a_relative_home_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a project would bring along the user's own settings and trust, with hooks that have no sandbox."""
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("HOME", ".")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    for find in (find_config_file, find_state_folder, find_cache_folder, Trust):
+        with pytest.raises((UserError, SteersmanError), match=r"There is no home folder.*; set"):
+            find()
 
 
 def test_each_folder_has_a_file_of_sessions_and_a_link_to_it_has_the_same(home: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,31 @@ async def test_trust_in_settings_does_not_hold_for_a_link_to_them(place: Place) 
     assert "is not trusted" in told[0]
     assert await load_project_settings(other, ask=agreeing, notify=print) == Settings(max_turns=3)
     assert await load_project_settings(other, ask=None, notify=print) == Settings(max_turns=3)
+
+
+@pytest.mark.parametrize("device", ["/dev/ptmx", "/dev/stdin", "/dev/zero"])
+async def test_settings_that_are_a_link_to_a_device_are_not_opened(place: Place, device: str) -> None:
+    """A repository may hold such a link. To wait for what comes would hold up the other sessions of an editor."""
+    reading, writing = os.pipe()  # a standard input in which another reader finds its messages
+    before = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        os.write(writing, b"a message")
+        (place.project / ".steersman").mkdir()
+        (place.project / ".steersman/config.toml").symlink_to(device)
+        (place.project / ".mcp.json").symlink_to(device)
+        began, told = time.monotonic(), list[str]()
+        with pytest.raises(UserError, match=r"Cannot read the settings .*: it is not a regular file\.$"):
+            await load_project_settings(place.project, ask=None, notify=print)
+        pins = place.home / "pins.json"
+        await load_project_servers(place.project, variables=(), pins=pins, ask=None, notify=told.append)
+        assert time.monotonic() - began < 2  # the wait for what comes was 3 seconds
+        assert told[0].endswith("cannot be read: it is not a regular file.")
+        assert os.read(0, 100) == b"a message"
+    finally:
+        os.dup2(before, 0)
+        for number in (before, reading, writing):
+            os.close(number)
 
 
 async def test_settings_that_are_wrong_are_not_trusted_even_after_a_yes(place: Place) -> None:

@@ -5,10 +5,12 @@ Also where the command keeps its files.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import select
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -93,20 +95,29 @@ def _find_folder(variable: str, usual: str) -> Path:
     base = os.environ.get(variable, "")
     if os.path.isabs(base):
         return Path(base) / "steersman"
-    try:
-        return Path.home() / usual / "steersman"
-    except RuntimeError as error:  # HOME is not set, and the user has no entry in the password database
-        raise UserError("There is no home folder; set the environment variable HOME.") from error
+    home = os.path.expanduser("~")
+    # Otherwise HOME is not set, and the user has no entry in the password database; or it is relative, and a project
+    # that is looked at would bring along the user's settings.
+    if not os.path.isabs(home):
+        raise UserError("There is no home folder; set the environment variable HOME.")
+    return Path(home) / usual / "steersman"
 
 
-def read_file_bytes(path: Path, *, most: int) -> bytes:
-    """Reads a file; raises `ValueError` if it has more than `most` bytes, `OSError` if it cannot be read."""
+def read_file_bytes(path: Path, *, most: int, of_project: bool = False) -> bytes:
+    """Reads a file; raises `ValueError` if it has more than `most` bytes, `OSError` if it cannot be read.
+
+    One of a project must be a regular file.
+    """
+    if of_project and not stat.S_ISREG(os.stat(path).st_mode):
+        # A link may lead to a device, or to our standard input: to open it may do something, to read it takes what was
+        # meant for another reader, and to wait for it holds up other sessions.
+        raise OSError(errno.EINVAL, "it is not a regular file")
     pieces: list[bytes] = []
     # Non-blocking: opening a FIFO without a writer would block for ever.
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         left = most + 1
-        while left > 0 and (piece := _read_chunk(handle, min(left, 65_536))):
+        while left > 0 and (piece := _read_chunk(handle, min(left, 65_536), wait=not of_project)):
             pieces.append(piece)
             left -= len(piece)
     finally:
@@ -116,11 +127,11 @@ def read_file_bytes(path: Path, *, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _read_chunk(handle: int, size: int) -> bytes:
+def _read_chunk(handle: int, size: int, *, wait: bool) -> bytes:
     try:
         return os.read(handle, size)
     except BlockingIOError:  # a pipe whose writer has not written yet
-        if not select.select([handle], [], [], PIPE_SECONDS)[0]:
+        if not wait or not select.select([handle], [], [], PIPE_SECONDS)[0]:
             raise
         return os.read(handle, size)
 

@@ -34,10 +34,10 @@ def read_settings(path: Path) -> Settings:
     return Settings() if content is None else parse_settings(content, path)
 
 
-def read_settings_bytes(path: Path) -> bytes | None:
+def read_settings_bytes(path: Path, *, project: bool = False) -> bytes | None:
     """Reads a settings file; `None` if it does not exist."""
     try:
-        return read_file_bytes(path, most=MAX_SETTINGS_BYTES)
+        return read_file_bytes(path, most=MAX_SETTINGS_BYTES, of_project=project)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -36,7 +36,7 @@ _AGAIN = "You are asked again at the next start."
 async def load_project_settings(workspace: Path, *, ask: AskTrust | None, notify: Notify) -> Settings:
     """Loads the project's settings if the user trusts them; otherwise returns empty ones and reports it."""
     path = find_nearest(workspace, PROJECT_FILE)
-    content = None if path is None else read_settings_bytes(path)
+    content = None if path is None else read_settings_bytes(path, project=True)
     if path is None or content is None:
         return Settings()
     parse = partial(parse_settings, content, path, project=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
+import stat
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -59,7 +61,7 @@ def read_config_file(
 ) -> dict[str, ServerSpec]:
     """Read the servers of a file. With `trust=None` the user chose the file; otherwise its content must be trusted."""
     path = Path(os.path.abspath(Path(path).expanduser()))
-    content = _read_content(path)
+    content = _read_content(path, found=trust is not None)
     entries = _parse_entries(path, content)
     if trust is not None:
         for name, entry in entries.items():
@@ -71,10 +73,13 @@ def read_config_file(
     return {name: _Entry(path, name, entry, expand, source).build_spec() for name, entry in entries.items()}
 
 
-def _read_content(path: Path) -> bytes:
+def _read_content(path: Path, *, found: bool) -> bytes:
     try:
+        if found and not stat.S_ISREG(os.stat(path).st_mode):
+            # A link may lead to a device, or to our standard input, which is not ours to read for a project.
+            raise OSError(errno.EINVAL, "it is not a regular file")
         # Non-blocking, so that a FIFO in its place does not block.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with os.fdopen(handle, "rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1) or b""
     except OSError as error:

@@ -27,8 +27,10 @@ _MAX_FILE_BYTES = 16 * 1024 * 1024
 
 def find_config_folder() -> Path:
     """Find the folder of the user's settings: `$XDG_CONFIG_HOME/steersman`, or `~/.config/steersman`."""
-    base = os.environ.get("XDG_CONFIG_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / "steersman"
+    base, home = os.environ.get("XDG_CONFIG_HOME", ""), os.path.expanduser("~")
+    if not os.path.isabs(base) and not os.path.isabs(home):
+        raise McpError("There is no home folder for the user's settings; set the environment variable HOME.")
+    return (Path(base) if os.path.isabs(base) else Path(home) / ".config") / "steersman"
 
 
 class JsonFile:

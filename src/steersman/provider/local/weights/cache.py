@@ -157,10 +157,10 @@ def find_cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):
         return Path(base) / "steersman" / "models"
-    try:
-        return Path.home() / ".cache" / "steersman" / "models"
-    except RuntimeError:
-        raise WeightsError("There is no home folder for the model cache; set HOME or XDG_CACHE_HOME.") from None
+    home = os.path.expanduser("~")
+    if not os.path.isabs(home):  # a relative one would be another in each folder
+        raise WeightsError("There is no home folder for the model cache; set HOME or XDG_CACHE_HOME.")
+    return Path(home) / ".cache" / "steersman" / "models"
 
 
 class CacheEntry:
