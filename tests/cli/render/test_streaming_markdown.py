@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -202,3 +203,11 @@ def test_a_table_whose_rows_lack_most_of_their_cells_is_shown_as_it_was_written(
     assert render_markdown(text, 10_000, False).count("b|c") == 1_000
     rows = "x|y\n|x|y|\nx\n" * 400
     assert render_markdown(f"a|b\n-|-\n{rows}", 80, False).split("\n").count("x  y") == 800
+
+
+def test_many_lines_without_a_blank_one_cost_no_more_than_their_length() -> None:
+    """Where each line was asked whether a table begins there, the whole rest was looked at each time."""
+    text = "a\n" * 30_000
+    began = time.process_time()
+    render_markdown(text, 80, False)
+    assert time.process_time() - began < 2.5

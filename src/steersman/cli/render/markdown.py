@@ -50,6 +50,7 @@ _DIFF = {"+": GREEN, "-": RED, "@": DIM}
 _DEEPEST = 20
 _MAX_MISSING_CELLS = 1_000
 _BLANK_LINE = re.compile(r"\n[ \t]*+\n")
+_TEXT_UNTIL = "steersman_text_until"  # up to this place there is no table
 
 
 def render_table(
@@ -139,14 +140,23 @@ def _find_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
     The parser adds the missing cells, up to 65,000 for a few kilobytes, and to draw those takes many seconds.
     """
-    if start + 2 >= end:
-        return table(state, start, end, silent)
+    if state.bMarks[start] < state.env.get(_TEXT_UNTIL, 0) or not table(state, start, end, True):
+        return False
+    if start + 2 < end and (until := _find_end_of_text(state, start, end)):
+        # Each of its lines is asked about again, and must not be counted to the end again.
+        state.env[_TEXT_UNTIL] = until
+        return False
+    return silent or table(state, start, end, False)
+
+
+def _find_end_of_text(state: StateBlock, start: int, end: int) -> int:
+    """Finds where the rows of a table end that lack too many cells; 0 for other tables."""
     columns = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]].strip(" \t|").count("|") + 1
-    rest = state.src[state.bMarks[start + 2] : state.eMarks[end - 1]]
-    body = rest[: found.start()] if (found := _BLANK_LINE.search(rest)) is not None else rest
-    rows = body.count("\n") + 1
-    missing = columns * rows - (body.count("|") + rows)
-    return missing <= _MAX_MISSING_CELLS and table(state, start, end, silent)
+    first, last = state.bMarks[start + 2], state.eMarks[end - 1]
+    stop = found.start() if (found := _BLANK_LINE.search(state.src, first, last)) is not None else last
+    rows = state.src.count("\n", first, stop) + 1
+    missing = columns * rows - (state.src.count("|", first, stop) + rows)
+    return stop if missing > _MAX_MISSING_CELLS else 0
 
 
 def parse_blocks(text: str) -> list[SyntaxTreeNode]:
