@@ -100,6 +100,10 @@ def test_what_is_typed_during_a_compaction_is_sent_after_it(place: Place, server
     with chatting(place, server) as terminal:
         for word in ("One", "Two", "Three"):
             ask(terminal, word)
+        # What is typed as its focus is judged, as all that is typed for the model.
+        terminal.enter("/compact the rivers")
+        terminal.wait_for(lambda at: "The conversation stays as it is: the hook" in unwrap(at))
+        terminal.wait_for(lambda at: "· Esc" not in at.shown)
         terminal.enter("/compact")
         terminal.wait_for("compacting the conversation")
         terminal.enter("And now?")

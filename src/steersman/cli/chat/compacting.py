@@ -14,9 +14,10 @@ from steersman.context.compaction.config import ContextConfig
 from steersman.context.compaction.strategies import SummaryCompaction
 from steersman.context.tokens import estimate_total_tokens
 from steersman.loop.compact import SUMMARY_PROMPT, quote_message
+from steersman.policy.filters import apply_filters
 from steersman.session.records import to_json_value
 from steersman.types.events import AgentEnd, AgentEvent, AgentStart, CompactionStarted, ModelFallback, RetryScheduled
-from steersman.types.messages import AgentMessage, AssistantMessage, Message
+from steersman.types.messages import AgentMessage, AssistantMessage, Message, user_message
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
@@ -71,7 +72,10 @@ async def summarize(conversation: Conversation, focus: str) -> Compaction:
     log = agent.context.log
     visible, before = list(log.visible), estimate_total_tokens(log.visible, log.estimator)
     with agent.reserve() as token:
-        writer = _make_writer(agent, focus)
+        judged = await apply_filters(agent.config.input_filters, [user_message(focus)] if focus else [])
+        if judged.rejected is not None:
+            return Compaction(problem=f"{_STAYS}: {judged.rejected}.")
+        writer = _make_writer(agent, "\n".join(message.text for message in judged.messages))
         forget = token.on_cancel(writer.abort)
 
         async def write(messages: Sequence[Message]) -> str:
@@ -113,7 +117,7 @@ class _Unchanged:
 def _make_writer(agent: Agent, focus: str) -> Agent:
     """An agent with the same model that only writes summaries."""
     about = f" The user asks to keep above all: {focus}" if focus else ""
-    # No filters: what it reads is the conversation, which they have judged, and no prompt of the user.
+    # No filters: what it reads is the conversation, which they have judged, as they have the focus.
     return agent.variant(tools=[], system_prompt=f"{SUMMARY_PROMPT}{about}", input_filters=[], output_type=None)
 
 
