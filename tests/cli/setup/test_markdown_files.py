@@ -65,6 +65,13 @@ async def test_a_user_is_not_asked_to_trust_more_than_can_be_looked_at(place: Pl
     (notice,) = told
     assert notice.startswith(f"{place.project}/.claude/commands is ignored: there is too much to look at before")
     assert notice.endswith("bytes; at most 262,144).")
+    # Nor than a terminal keeps: the beginning would be gone by the end.
+    for name in ("b", "c"):
+        (place.project / f".claude/commands/{name}.md").unlink()
+    _write(place.project / ".claude/commands/a.md", "!evil" + "\n" * 6_000)
+    assert not await load_project_files(place.project, (".claude/commands",), ask=agreeing, notify=told.append)
+    assert agreeing.asked == []
+    assert told[-1].endswith("(6,002 lines; at most 5,000).")
 
 
 async def test_a_command_of_thousands_of_empty_lines_does_not_hold_up_the_start(place: Place) -> None:

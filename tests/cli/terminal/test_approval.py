@@ -18,6 +18,7 @@ from steersman.cli.terminal.approval import (
     NO_RULE,
     ApprovalAnswer,
     ApprovalRequest,
+    describe_confirmation,
     describe_effect,
     parse_answer,
 )
@@ -50,6 +51,14 @@ def test_only_a_clear_yes_is_one() -> None:
     assert [parse_answer(line, bare) for line in ("", "n", "No", "\t")] == [ApprovalAnswer(yes=False)] * 4
     assert parse_answer("yes but elsewhere", bare) == ApprovalAnswer(yes=False, words="yes but elsewhere")
     assert parse_answer("yy", bare) == ApprovalAnswer(yes=False, words="yy")
+
+
+def test_a_question_about_many_lines_is_repeated_below_them() -> None:
+    """Its beginning is no longer on the screen when it is answered, and with it that there are hooks in a file."""
+    question = "Trust a file, whose hooks run code?"
+    assert describe_confirmation(question, "a\nb", 80).split("\n") == [question, "  │ a", "  │ b"]
+    lines = describe_confirmation(question, "[[hooks]]" + "\n" * 200, 80).split("\n")
+    assert (lines[0], lines[-1]) == (question, f"The 201 lines above are about this: {question}")
 
 
 def test_a_command_is_shown_with_its_folder_and_every_argument() -> None:

@@ -28,6 +28,9 @@ MCP_FILE = ".mcp.json"
 MAX_SHOWN = 256 * 1024
 """The most bytes that a user is asked to trust: more cannot be judged, and to show it takes long."""
 
+MAX_LINES = 5_000
+"""The most lines of it: terminals forget what scrolled away longer ago."""
+
 _HOOKS = ", whose hooks run code of the project that is not judged, in the sandbox of bash"
 _HOW = "To see and trust it, run `steersman` without -p in this folder, on a terminal."
 _AGAIN = "You are asked again at the next start."
@@ -70,8 +73,8 @@ async def trust_content(
     except McpError as error:
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return False
-    if len(content) > MAX_SHOWN:
-        notify(f"{_quote_path(path)} is ignored: {_explain_size(len(content))}")
+    if too_much := _explain_size(len(content), content.count(b"\n") + 1):
+        notify(f"{_quote_path(path)} is ignored: {too_much}")
         return False
     if not await _ask_user(path, _decode_exactly(content), ask, about):
         notify(f"{_quote_path(path)} is not trusted, so it is ignored. {_tell_how(ask)}")
@@ -100,8 +103,8 @@ async def load_project_servers(
     except McpError as error:
         notify(f"{_quote_path(path)} is ignored: {sanitize_line(str(error))}")
         return None
-    if (size := sum(map(len, found.starts))) > MAX_SHOWN:
-        notify(f"{_quote_path(path)} is ignored: {_explain_size(size)}")
+    if too_much := _explain_size(sum(map(len, found.starts)), len(found.starts)):
+        notify(f"{_quote_path(path)} is ignored: {too_much}")
         return None
     if not await _ask_user(path, "\n".join(escape_invisible(start) for start in found.starts), ask):
         notify(f"{_quote_path(path)} is not trusted, so its MCP servers are not started. {_tell_how(ask)}")
@@ -156,8 +159,12 @@ async def _ask_user(path: Path, content: str, ask: AskTrust | None, about: str =
     return ask is not None and await ask(f"Trust {_quote_path(path)}{about}?", content)
 
 
-def _explain_size(size: int) -> str:
-    return f"there is too much to look at before you trust it ({size:,} bytes; at most {MAX_SHOWN:,})."
+def _explain_size(size: int, lines: int) -> str:
+    """Says that this is more than a user can look at; empty if it is not."""
+    for count, what, most in ((size, "bytes", MAX_SHOWN), (lines, "lines", MAX_LINES)):
+        if count > most:
+            return f"there is too much to look at before you trust it ({count:,} {what}; at most {most:,})."
+    return ""
 
 
 def _tell_how(ask: AskTrust | None) -> str:

@@ -43,6 +43,7 @@ SETTLING = 0.3
 
 _RUNS_PROJECT = "That lets it run code that is not judged, such as the project's, as it is by then."
 _BAR, _FOLD = "  │ ", "  ┆ "
+_MANY_LINES = 12  # with less, the question is still on the smallest screen
 _STYLES: dict[Kind, Style] = {"path": "bold", "added": "good", "removed": "bad", "note": "dim"}
 
 
@@ -276,9 +277,14 @@ async def ask_trust_on_terminal(question: str, content: str) -> bool:
 
 
 def describe_confirmation(question: str, content: str, width: int) -> str:
-    """Describes a question and all that it is about; both are sanitized here."""
-    lines = wrap(sanitize_line(escape_invisible(question)), width)
-    return "\n".join([*lines, *(_bar_lines(content, width) if content else ())])
+    """Describes a question and all that it is about; both are sanitized here.
+
+    After many lines the question is repeated: its beginning may have scrolled away, and with it what is asked.
+    """
+    asked = sanitize_line(escape_invisible(question))
+    about = [*_bar_lines(content, width)] if content else []
+    again = wrap(f"The {len(about):,} lines above are about this: {asked}", width) if len(about) > _MANY_LINES else []
+    return "\n".join([*wrap(asked, width), *about, *again])
 
 
 async def _ask_for_line(text: str) -> str | None:
