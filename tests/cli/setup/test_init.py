@@ -114,6 +114,15 @@ def test_a_link_is_not_written_through(place: Place) -> None:
     assert (place.home / "elsewhere").read_text() == "theirs"
 
 
+def test_a_link_into_the_repository_is_not_written_through(place: Place) -> None:
+    """What is there may be run by git."""
+    (place.project / ".git/hooks").mkdir(parents=True)
+    (place.project / "AGENTS.md").symlink_to(".git/hooks/pre-commit")
+    done = run_command(["init"], place=place)
+    assert (done.code, [*(place.project / ".git/hooks").iterdir()]) == (1, [])
+    assert "is protected by '.git'" in done.errors
+
+
 def test_a_folder_that_is_a_link_out_of_the_project_is_not_written_through(place: Place) -> None:
     """It may be the folder of the user's own settings, which hold everywhere."""
     own = place.home / "config/steersman"

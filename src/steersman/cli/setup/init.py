@@ -82,7 +82,8 @@ def write_instructions(found: Survey) -> str:
 
 async def _put(folder: Path, name: str, text: str, *, force: bool) -> Literal["written", "same", "kept"]:
     """Writes a file; returns whether it was written, had this text already, or has another one."""
-    files = Workspace(folder, protected=())
+    # A link of the project may lead to what git runs.
+    files = Workspace(folder, protected=(".git",))
     try:
         old = _read_or_write(files, name, text)
         if old is None:
