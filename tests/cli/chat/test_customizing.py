@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.cli.chat.kit import READY, SIZES, below, chatting, heard
+from tests.cli.chat.kit import READY, SIZES, WAITING, below, chatting, go, heard
 from tests.cli.chat.test_injection import FORMS, strange
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
 from steersman.cli.chat.attention import BELL, DONE, WAITS, Attention, build_call
 from steersman.cli.chat.layout import MARK
+from steersman.cli.render.show import SPINNER
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
 
@@ -121,18 +122,18 @@ def test_sub_agents_show_what_they_do_below_their_call(place: Place, server: Ope
     _write(place.project / "a.py", "one = 1\n")
     review = "---\ndescription: Review a file\nargument-hint: FILE\n---\nReview $1 with care.\n"
     _write(place.project / ".steersman/commands/review.md", review)
-    line = ["--allowed-tools", "bash(echo:*)"]
-    with chatting(place, server, *line, columns=120, rows=40, ready="y yes · n no") as terminal:
+    with chatting(place, server, columns=120, rows=40, ready="y yes · n no") as terminal:
         _answer_yes(terminal, 1)
         terminal.wait_for(READY)
         for number, (columns, rows) in enumerate(SIZES, 1):
             terminal.resize(columns, rows)
+            (place.project / "go").unlink(missing_ok=True)
             server.say(
                 answer(call("task", prompt="Look around.", kind="explore")),
                 answer(call("read", path="a.py"), call("write", path="b.py", content="two = 2\n")),
                 "It is one.",
                 answer(call("task", prompt="Do it.", kind="general")),
-                answer(call("bash", command="echo general")),
+                answer(call("bash", command=WAITING)),
                 "It is done.",
                 f"Finished {number}.",
             )
@@ -142,6 +143,9 @@ def test_sub_agents_show_what_they_do_below_their_call(place: Place, server: Ope
             terminal.type(f"a{number}.py")
             terminal.wait_for(f"/review a{number}.py")
             terminal.press("enter")
+            row = rf"\n[{SPINNER}] task  Do it\.[^\n]*\n  [{SPINNER}] bash  {WAITING}[^\n]*\n    started\n"
+            terminal.wait_for(lambda at, row=row: re.search(row, at.shown))
+            go(place)
             terminal.wait_for(f"Finished {number}.")
             terminal.wait_for(READY)
             told = below(terminal, f"\u276f /review a{number}.py\n")
@@ -151,8 +155,8 @@ def test_sub_agents_show_what_they_do_below_their_call(place: Place, server: Ope
             order = (
                 "✓ read a.py",
                 "✓ task Look",
-                "↳ task Do it. ✓ bash echo general",
-                " general ✓ task Do it. · 38 tokens",
+                f"↳ task Do it. ✓ bash {WAITING}",
+                " over ✓ task Do it. · 38 tokens",
             )
             places = [told.index(words) for words in order]
             assert places == sorted(places), told

@@ -100,3 +100,19 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
     offered = [tool["function"]["name"] for tool in server.requests[0]["tools"]]
     assert [name.rpartition("_")[0] for name in offered if "good" in name] == ["mcp_good_echo"]
     assert sum("theirs" in name for name in offered) == 18
+
+
+@pytest.mark.parametrize(("columns", "rows"), SIZES)
+def test_servers_of_a_project_start_after_a_yes_in_the_chat(
+    place: Place, server: OpenAIChatServer, columns: int, rows: int
+) -> None:
+    (place.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"theirs": describe()}}))
+    with chatting(place, server, columns=columns, rows=rows, ready="\n?") as terminal:
+        terminal.type("n\r")
+        terminal.wait_for(READY)
+        _answer(terminal, "/mcp trust", "y")
+        terminal.wait_for(lambda at: "theirs running · 18 tools" in below(at, "/mcp trust\n"))
+        assert "│ theirs: " in below(terminal, "/mcp trust\n").partition("theirs running")[0]
+        terminal.enter("Say it.")
+        terminal.wait_for(lambda _: len(server.requests) == 1)
+    assert sum("theirs" in tool["function"]["name"] for tool in server.requests[0]["tools"]) == 18

@@ -18,7 +18,7 @@ from tests.cli.pty_terminal import Terminal
 from steersman.cli.exits import UserError
 from steersman.cli.setup.settings_parser import parse_settings
 from steersman.testing import answer, call
-from steersman.testing.servers import OpenAIChatServer
+from steersman.testing.servers import OpenAIChatServer, Received
 
 pytestmark = pytest.mark.real_time
 
@@ -109,6 +109,7 @@ def test_what_prompts_changed_is_undone_and_redone(
 
 
 def test_what_a_killed_chat_changed_is_undone_by_the_next(place: Place, server: OpenAIChatServer) -> None:
+    """At three sizes: it is made again before the next one."""
     project = place.project
     (project / "a.txt").write_text("one\n")
     server.say(answer(call("bash", command="echo two >> a.txt; touch begun; sleep 100")), "Went on.")
@@ -119,12 +120,38 @@ def test_what_a_killed_chat_changed_is_undone_by_the_next(place: Place, server: 
     assert (project / "a.txt").read_text() == "one\ntwo\n"
     with chatting(place, server, *BYPASS, "-c") as terminal:
         assert "\u276f Change things.\n\nThe run of this question was cut off" in terminal.everything
-        confirm(terminal, "/undo", "a.txt  +0 -1")
-        terminal.wait_for("Undone: 2 files.")
+        for number, (columns, rows) in enumerate(SIZES, 1):
+            terminal.resize(columns, rows)
+            confirm(terminal, "/undo", "a.txt  +0 -1")
+            terminal.wait_for(lambda at, number=number: at.everything.count("Undone: 2 files.") == number)
+            assert read_files(project) == {"a.txt": "one\n"}
+            if number < len(SIZES):
+                confirm(terminal, "/redo", "a.txt  +1 -0")
+                terminal.wait_for(lambda at, number=number: at.everything.count("Redone: 2 files.") == number)
+                assert read_files(project) == {"a.txt": "one\ntwo\n", "begun": ""}
         terminal.enter("/continue")
         terminal.wait_for("Went on.")
     assert read_files(project) == {"a.txt": "one\n"}
     assert heard(server, 1)[-1][1].startswith("The user took back changes of files with /undo: 'a.txt'")
+
+
+def test_an_undo_waits_until_a_run_that_is_shown_as_over_is_written(place: Place, server: OpenAIChatServer) -> None:
+    """Another program may hold the file of the session for a moment."""
+    held: list[sqlite3.Connection] = []
+
+    def hold(_: Received) -> object:
+        held.append(sqlite3.connect(place.sessions[0], isolation_level=None, check_same_thread=False))
+        held[0].execute("BEGIN IMMEDIATE")
+        return "Done."
+
+    server.say(hold)  # pyright: ignore[reportArgumentType]
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for(" s · gpt-x")
+        terminal.enter("/undo")
+        terminal.wait_for("\u276f /undo\n")
+        held[0].close()
+        terminal.wait_for("There is nothing to undo")
 
 
 def test_going_back_in_the_tree_offers_the_files(place: Place, server: OpenAIChatServer) -> None:

@@ -177,6 +177,8 @@ async def run_command(chat: Chat, text: str) -> None:
         near = suggest_nearest(word, [*COMMANDS, *ALIASES, *chat.custom])
         chat.say("error", f"No command /{sanitize_line(word)}.{near} /help lists the commands; // sends a slash.")
         return
+    if command.only_when_idle:
+        await chat.conversation.wait_for_end()
     if command.only_when_idle and chat.conversation.running:
         chat.say("error", f"/{word} needs the run to end first; Ctrl-C interrupts it.")
         return

@@ -67,6 +67,7 @@ class Conversation:
         self.last: RunResult | None = None
         self._view = view
         self._run: asyncio.Task[None] | None = None
+        self._over = False
         self._turn = 0
         self._notes: list[UserMessage] = []
         self._note_heads: set[str] = set()
@@ -157,7 +158,7 @@ class Conversation:
 
     def begin_task(self, work: Callable[[], Awaitable[bool]]) -> None:
         """Begins other work than a run: what is typed meanwhile is sent after it, if it returns `True`."""
-        self._run = asyncio.create_task(self._do(work))
+        self._run, self._over = asyncio.create_task(self._do(work)), False
         self._view.refresh()
 
     def show_event(self, event: AgentEvent) -> None:
@@ -167,6 +168,11 @@ class Conversation:
     async def wait_until_idle(self) -> None:
         """Waits for the current run and for those it leads to."""
         while self._run is not None:
+            await asyncio.wait([self._run])
+
+    async def wait_for_end(self) -> None:
+        """Waits for a run that is shown as over, until it is; the session may be written for a while yet."""
+        if self._run is not None and self._over:
             await asyncio.wait([self._run])
 
     # Inside
@@ -192,11 +198,13 @@ class Conversation:
     async def _follow(self, stream: EventStream, sent: Sequence[str | UserMessage]) -> None:
         result: RunResult | None = None
         failure: Exception | None = None
+        self._over = False
         try:
             async for event in stream:
                 if type(event) is AgentEnd:
                     # Before the run is shown as over: the session may be written for a while yet.
                     self.usage += event.usage
+                    self._over = True
                 if not self._is_note(event):
                     self._view.show_event(event)
                     self._show_prompt(event)
