@@ -94,3 +94,17 @@ def test_what_prevents_a_session_is_told_as_an_error(tmp_path: Path) -> None:
     assert error["code"] == -32603
     assert "nothing" in error["message"]
     assert code == 0
+
+
+def test_a_prompt_that_a_hook_refuses_starts_nothing(tmp_path: Path) -> None:
+    """docs/acp.md: the answer is `refusal`, and the model is not asked to go on with what was said before."""
+    with Editor(tmp_path) as editor:
+        settings = editor.place.home / "config/steersman/config.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("[[hooks]]\nat = 'prompt'\ncommand = 'if grep -q secret; then exit 2; fi'\n")
+        session = editor.ask("session/new", cwd=str(editor.place.project), mcpServers=[])["sessionId"]
+        for words, reason in (("a secret", "refusal"), ("cuckoo", "end_turn"), ("my secret", "refusal")):
+            prompt = [{"type": "text", "text": words}]
+            assert editor.ask("session/prompt", sessionId=session, prompt=prompt) == {"stopReason": reason}
+    said = [one["content"]["text"] for one in editor.updates if one["sessionUpdate"] == "agent_message_chunk"]
+    assert "".join(said) == "cuckoo"

@@ -334,7 +334,7 @@ async def _filter_queued(run: Run, items: list[QueuedMessage], at: int) -> None:
     # Nothing is lost while the filters work: if the run ends meanwhile, these go back to the queue.
     run.filtering = items
     kept = await apply_filters(run.config.input_filters, [item.message for item in items])
-    run.filtering = []
+    run.filtering, run.refused = [], kept.rejected
     if kept.rejected is not None:
         for item in items:
             run.inbox.reject(item)

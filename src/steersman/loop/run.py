@@ -79,8 +79,8 @@ class Run:
         "abandoned", "answer_calls", "approval_lock", "channel", "client", "clock", "config", "context", "conversion",
         "deps", "dispatcher", "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox",
         "is_admitted", "is_flushing", "journal", "loop_id", "new_id", "new_messages", "on_wake", "outside", "pending",
-        "repeats", "save_failure", "seq", "start", "system_prompt", "task", "token", "tool_specs", "tools", "tracker",
-        "turn", "turn_index", "usage", "watch", "witness",
+        "refused", "repeats", "save_failure", "seq", "start", "system_prompt", "task", "token", "tool_specs", "tools",
+        "tracker", "turn", "turn_index", "usage", "watch", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -136,6 +136,8 @@ class Run:
         self.pending: list[QueuedMessage | AgentMessage] = []
         # Messages that the input filters have not let in yet.
         self.filtering: list[QueuedMessage] = []
+        # Why they refused what was queued last.
+        self.refused: str | None = None
         self.futile = FutileCompaction()
         self.repeats = None if config.repeated_calls is None else RepeatWatch(config.repeated_calls)
         self.abandoned: set[asyncio.Task[None]] = set()

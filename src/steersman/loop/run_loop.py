@@ -110,9 +110,12 @@ async def _begin(run: Run) -> bool:
         and not decision.inject
         and (type(run.start.continuation_kind) is Initial or await _is_answered(run))
         and not await take_queued(run, "follow_up")
-        and run.config.convert_to_llm is not default_convert_to_llm
     ):
-        raise ValueError(NOTHING_TO_ANSWER)  # an async conversion can only be judged here
+        if run.refused is not None:
+            run.ending.finish("rejected", run.refused)
+            return False
+        if run.config.convert_to_llm is not default_convert_to_llm:
+            raise ValueError(NOTHING_TO_ANSWER)  # an async conversion can only be judged here
     run.pending.extend(decision.inject)
     if run.context.recovery is not None:
         from steersman.loop.resume import resume  # only needed after a crash
