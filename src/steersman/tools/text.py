@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 from unicodedata import category
 
 from steersman.types.content import replace_lone_surrogates
@@ -16,13 +17,33 @@ def format_value(value: Any, limit: int = 80) -> str:
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]
     try:
-        # Sliced first, so that a huge text is not escaped as a whole only to be truncated.
-        text = repr(value[: limit + 1] if isinstance(value, str) else value)
+        text = _write_beginning(value, limit)
     except (RecursionError, ValueError):
         # A value nested too deeply, or an integer with more digits than Python prints.
         return f"a {type(value).__name__} too large to show"
     text = replace_lone_surrogates(text)
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _write_beginning(value: Any, room: int) -> str:
+    """Write the beginning of what `repr` returns: of a huge value, not all is written only to be truncated."""
+    if isinstance(value, str):
+        return repr(value[: room + 1])
+    if type(value) is list:
+        return _join_beginning("[", "]", (("", item) for item in cast(list[Any], value)), room)
+    if type(value) is dict:
+        items = cast(dict[Any, Any], value).items()
+        return _join_beginning("{", "}", ((f"{_write_beginning(key, room)}: ", item) for key, item in items), room)
+    return repr(value)
+
+
+def _join_beginning(first: str, last: str, items: Iterable[tuple[str, Any]], room: int) -> str:
+    text = first
+    for name, item in items:
+        if len(text) > room:
+            return text
+        text += f"{', ' if len(text) > 1 else ''}{name}{_write_beginning(item, room)}"
+    return text + last
 
 
 def strip_invisible(text: str, limit: int, *, lines: bool = True) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 from unicodedata import category
@@ -75,6 +76,40 @@ def test_a_schema_without_measure_or_sense_is_refused_in_no_time(schema: dict[st
     began = time.process_time()
     with pytest.raises(McpError, match=words):
         made(schema)
+    assert time.process_time() - began < 1.0
+
+
+@each_row(
+    ("schema", "arguments"),
+    [
+        (
+            {**obj(**{f"prop{n}": {} for n in range(900)}), "additionalProperties": False},
+            {f"propx{n}": 1 for n in range(3_000)},
+        ),
+        (obj(a={"items": {"required": [f"x{n}" for n in range(5_000)]}}), {"a": [{"b": 1}] * 2_000}),
+        (obj(a={"items": {"anyOf": [{"const": n} for n in range(400)]}}), {"a": ["z"] * 8_000}),
+        (obj(a={"anyOf": [{"type": "string", "maxLength": n} for n in range(300)]}), {"a": [[1]] * 50_000}),
+        (obj(a={"items": {"allOf": [{"type": "integer"}] * 900}}), {"a": [1] * 100_000}),
+    ],
+)
+def test_arguments_that_fit_a_schema_nowhere_are_refused_in_no_time(
+    schema: dict[str, Any], arguments: dict[str, Any]
+) -> None:
+    """The arguments and the schema are both large, and neither is ours: everything else would wait meanwhile."""
+    tool = made(schema)
+    began = time.process_time()
+    with pytest.raises(InvalidArguments):
+        tool.check(arguments)
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize(("last", "fits"), [({"n": [1]}, False), ({"n": [True]}, True)])
+def test_many_objects_are_compared_with_each_other_in_no_time(last: dict[str, Any], fits: bool) -> None:
+    tool = made(obj(a={"type": "array", "uniqueItems": True}))
+    items = [*({"n": [n]} for n in range(20_000)), last]
+    began = time.process_time()
+    with nullcontext() if fits else pytest.raises(InvalidArguments, match="different items"):
+        tool.check({"a": items})
     assert time.process_time() - began < 1.0
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
-
-import msgspec
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 from steersman.tools.text import format_value
 from steersman.types.content import replace_lone_surrogates
@@ -18,7 +17,12 @@ from steersman.types.content import replace_lone_surrogates
 ValuePath: TypeAlias = "tuple[ValuePath, str | int] | None"
 """The path of a value: the path of its container, and its key there. A linked list: most paths are never shown."""
 
-Problems: TypeAlias = list[tuple[ValuePath, str]]
+Problems: TypeAlias = list[tuple[ValuePath, str | Callable[[], str]]]
+"""What is wrong, and where. A text that takes a while to make is a function: most problems are never shown."""
+
+MAX_PROBLEMS = 30
+"""With so many problems, the rest of a value is not looked at: it may have any number of them."""
+
 Node: TypeAlias = Callable[[Any, ValuePath, Problems], Any]
 Test: TypeAlias = tuple[Callable[[Any], bool], str]
 
@@ -54,28 +58,28 @@ def refuse_anything(value: Any, at: ValuePath, problems: Problems) -> Any:
 
 def compile_enum(allowed: Sequence[Any]) -> Node:
     """Compile the check for one of some values; true and 1 are different, 1 and 1.0 are equal."""
-    try:
-        known = {(type(value) is bool, value): value for value in allowed}
-    except TypeError:
-        known = None
-    label = (
-        format_value(allowed[0])
-        if len(allowed) == 1
-        else "one of " + ", ".join(format_value(value) for value in allowed)
-    )
+    known = {freeze(value): value for value in allowed}
+
+    def describe(value: Any) -> str:
+        label = ", ".join(format_value(value) for value in allowed)
+        return f"expected {label if len(allowed) == 1 else f'one of {label}'}, got {format_value(value)}"
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-        same_kind = type(value) is bool
-        if known is None or not isinstance(value, Hashable):
-            for candidate in allowed:
-                if candidate == value and (type(candidate) is bool) == same_kind:
-                    return accept_anything(value, at, problems)
-        elif (same_kind, value) in known:
-            return known[same_kind, value]
-        problems.append((at, f"expected {label}, got {format_value(value)}"))
+        if (key := freeze(value)) in known:
+            return accept_anything(known[key], at, problems)
+        problems.append((at, partial(describe, value)))
         return value
 
     return check
+
+
+def freeze(value: Any) -> Hashable:
+    """Return what is equal for equal JSON values, and can be looked up; true and 1 are different, 1 and 1.0 are not."""
+    if isinstance(value, Mapping):
+        return frozenset([(key, freeze(item)) for key, item in cast(Mapping[Any, Any], value).items()])
+    if isinstance(value, list | tuple):
+        return tuple(map(freeze, cast(Sequence[Any], value)))
+    return (bool, value) if type(value) is bool else value
 
 
 def compile_string(schema: Mapping[str, Any]) -> Node:
@@ -235,164 +239,3 @@ def _is_multiple(value: int | float, step: int | float) -> bool:
         return math.isclose(value / step, round(value / step), rel_tol=1e-9, abs_tol=1e-9)
     except OverflowError:
         return False
-
-
-class NodeCompiler(Protocol):
-    """What the checks of lists and objects need from the compiler in `validation`."""
-
-    def compile(self, schema: Any, *, coerce: bool) -> Node: ...
-    def describe(self, schema: Any) -> str: ...
-
-
-def compile_array(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: bool) -> Node:
-    """Compile the check for a list; JSON text of a list is coerced."""
-    items = schema.get("items", True)
-    positional: Any = schema.get("prefixItems", ())
-    if isinstance(items, Sequence) and not isinstance(items, str):
-        # Older drafts spell fixed positions this way.
-        positional, items = cast(Sequence[Any], items), schema.get("additionalItems", True)
-    first = [compiler.compile(item, coerce=coerce) for item in positional]
-    rest = compiler.compile(items, coerce=coerce)
-    tests = make_length_tests(schema, "Items", "items")
-    if schema.get("uniqueItems"):
-        tests.append((_are_all_different, "different items"))
-
-    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-        if not isinstance(value, list | tuple):
-            given, value = value, _parse_json(value, list) if coerce else None
-            if value is None:
-                problems.append((at, f"expected a list, got {format_value(given)}"))
-                return given
-        result: list[Any] = []
-        for index, item in enumerate(cast(Sequence[Any], value)):
-            node = first[index] if index < len(first) else rest
-            result.append(node(item, (at, index), problems))
-        return run_tests(result, tests, at, problems) if tests else result
-
-    return check
-
-
-def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce: bool) -> Node:
-    """Compile the check for an object; JSON text of an object is coerced."""
-    declared = schema.get("properties", {})
-    if not isinstance(declared, Mapping):
-        raise ValueError(f"'properties' is an object of schemas, got {format_value(declared)}.")
-    declared = cast(Mapping[str, Any], declared)
-    properties = {name: compiler.compile(item, coerce=coerce) for name, item in declared.items()}
-    required = _read_required(schema)
-    lenient = frozenset(properties).difference(required) if coerce else frozenset[str]()
-    missing = [(name, f"missing, {compiler.describe(declared.get(name))} is required") for name in required]
-    other = _compile_other_properties(compiler, schema, coerce, list(properties))
-    tests = make_length_tests(schema, "Properties", "properties")
-    plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
-
-    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-        # It does not call itself with the parsed text: a function that refers to itself leaves a reference cycle.
-        given: object = value
-        items: dict[str, Any] | None = (  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
-            given if isinstance(given, dict) else _parse_text_of_object(given, at, problems, coerce=coerce)
-        )
-        if items is None:
-            return value
-        result: dict[str, Any] = {}
-        for key, item in items.items():
-            # Nearly every argument is of a plain type, and needs no call to be checked.
-            if type(item) is plain.get(key) and (type(item) is not str or item.isascii()):
-                result[key] = item
-                continue
-            node = properties.get(key)
-            if node is None:
-                result[check_key(key, at, problems)] = other(key, item, at, problems)
-            elif item is not None or key not in lenient or _accepts_null(node):
-                result[key] = node(item, (at, key), problems)
-        for name, text in missing:
-            if name not in items:
-                problems.append(((at, name), text))
-        return run_tests(result, tests, at, problems) if tests else result
-
-    return check
-
-
-def _parse_text_of_object(value: Any, at: ValuePath, problems: Problems, *, coerce: bool) -> dict[str, Any] | None:
-    """Parse what is no object: JSON text of one if it may be coerced; anything else is a problem."""
-    parsed = _parse_json(value, dict) if coerce else None
-    if parsed is None:
-        problems.append((at, f"expected an object, got {format_value(value)}"))
-    return parsed
-
-
-_PLAIN_TYPES = {"string": str, "integer": int, "boolean": bool}
-_NOTES = frozenset(("type", "title", "description", "default", "examples"))
-
-
-def _find_plain_type(schema: Any) -> type | None:
-    """Return the Python type of the values of a schema that asks for nothing but a type."""
-    if not isinstance(schema, Mapping) or not _NOTES.issuperset(cast(Mapping[str, Any], schema)):
-        return None
-    declared: object = cast(Mapping[str, Any], schema).get("type")
-    return _PLAIN_TYPES.get(declared) if isinstance(declared, str) else None
-
-
-def _compile_other_properties(
-    compiler: NodeCompiler, schema: Mapping[str, Any], coerce: bool, names: Sequence[str]
-) -> Callable[[Any, Any, ValuePath, Problems], Any]:
-    additional = schema.get("additionalProperties", True)
-    rest = compiler.compile(additional, coerce=coerce)
-    patterns = [
-        (pattern, compiler.compile(item, coerce=coerce))
-        for text, item in schema.get("patternProperties", {}).items()
-        if (pattern := compile_pattern(text)) is not None
-    ]
-
-    def check(key: Any, item: Any, at: ValuePath, problems: Problems) -> Any:
-        for pattern, node in patterns:
-            if isinstance(key, str) and pattern.search(key):
-                return node(item, (at, key), problems)
-        if additional is False:
-            problems.append(((at, key), f"there is no such parameter; {_suggest_name(key, names)}"))
-            return item
-        return rest(item, (at, key), problems)
-
-    return check
-
-
-def _suggest_name(key: Any, names: Sequence[str]) -> str:
-    from difflib import get_close_matches  # a millisecond at import, and only errors need it
-
-    if not names:
-        return "none are taken"
-    near = get_close_matches(key, names, 1) if isinstance(key, str) else []
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
-
-
-def _read_required(schema: Mapping[str, Any]) -> Sequence[str]:
-    required = schema.get("required", ())
-    if isinstance(required, bool):
-        return ()  # In the oldest drafts a property says itself whether it is required.
-    if not isinstance(required, Sequence) or isinstance(required, str):
-        raise ValueError(f"'required' is a list of names, got {format_value(required)}.")
-    return cast(Sequence[str], required)
-
-
-def _accepts_null(node: Node) -> bool:
-    found: Problems = []
-    node(None, None, found)
-    return not found
-
-
-def _parse_json(text: Any, kind: type[Any]) -> Any:
-    """Parse JSON text of a list or an object; `None` for anything else."""
-    if not isinstance(text, str):
-        return None
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return None
-    return value if isinstance(value, kind) else None
-
-
-def _are_all_different(items: Sequence[Any]) -> bool:
-    try:
-        return len({(type(item) is bool, item) for item in items}) == len(items)
-    except TypeError:
-        return all(item not in items[:index] for index, item in enumerate(items))

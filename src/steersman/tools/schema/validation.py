@@ -8,19 +8,20 @@ looks like. Formats and unknown keywords are not checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from steersman.tools.schema import checks
 from steersman.tools.schema.checks import (
+    MAX_PROBLEMS,
     Node,
     Problems,
     ValuePath,
     accept_anything,
-    compile_array,
     compile_enum,
-    compile_object,
     refuse_anything,
 )
+from steersman.tools.schema.containers import compile_array, compile_object
 from steersman.tools.text import format_value
 from steersman.types.errors import ToolError
 
@@ -35,8 +36,9 @@ _LABELS = {
 }
 _OBJECT_WORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties"))
 _ARRAY_WORDS = frozenset(("items", "prefixItems"))
-_MAX_PROBLEMS = 10
-_MAX_ALTERNATIVES = 100_000
+_MAX_SHOWN = 10
+_MAX_ALTERNATIVES = 300_000
+_FEW_PARTS = 8
 
 
 class InvalidArguments(ToolError, ValueError):
@@ -79,7 +81,8 @@ class TooManyAlternatives(Exception):
 class Compiler:
     """Compiles the parts of one schema into functions, each part once. Recursive schemas are supported.
 
-    `tried` counts the alternatives that a value was checked against: nested alternatives multiply.
+    `tried` counts the alternatives that a value was checked against, and the parts of long chains (`allOf`): nested
+    alternatives multiply, and so do the values of a list and the alternatives for each.
     """
 
     __slots__ = ("_known", "_labels", "_references", "_root", "tried")
@@ -109,7 +112,23 @@ class Compiler:
         parts = self._compile_parts(cast(Mapping[str, Any], schema), coerce)
         if not parts:
             return accept_anything
-        return parts[0] if len(parts) == 1 else _chain_nodes(parts)
+        return parts[0] if len(parts) == 1 else self._chain_nodes(parts)
+
+    def _chain_nodes(self, parts: Sequence[Node]) -> Node:
+        counted = len(parts) if len(parts) > _FEW_PARTS else 0
+
+        def check(value: Any, at: ValuePath, problems: Problems) -> Any:
+            self.tried += counted
+            if self.tried > _MAX_ALTERNATIVES:
+                raise TooManyAlternatives
+            before = len(problems)
+            for part in parts:
+                value = part(value, at, problems)
+                if len(problems) > before:
+                    break
+            return value
+
+        return check
 
     def describe(self, schema: Any) -> str:
         """Describe what a schema expects."""
@@ -145,12 +164,12 @@ class Compiler:
         def check(value: Any, at: ValuePath, problems: Problems) -> Any:
             failures: list[Problems] = []
             for branches in passes:
-                self.tried += 1
                 if self.tried > _MAX_ALTERNATIVES:
                     raise TooManyAlternatives
                 failures.clear()
                 taken: list[Any] = []
                 for branch in branches:
+                    self.tried += 1
                     found: Problems = []
                     result = branch(value, at, found)
                     if found:
@@ -162,13 +181,11 @@ class Compiler:
                 if len(taken) == 1:
                     return taken[0]
                 if taken:
-                    problems.append(
-                        (at, f"fits more than one of the alternatives ({label}), got {format_value(value)}")
-                    )
+                    problems.append((at, partial(_describe_surplus, label, value)))
                     return value
                 if not coerce:
                     break
-            problems.extend(_find_nearest(failures, at) or [(at, f"expected {label}, got {format_value(value)}")])
+            problems.extend(_find_nearest(failures, at) or [(at, partial(_describe_misfit, label, value))])
             return value
 
         return check
@@ -250,16 +267,12 @@ def _read_branches(schema: Mapping[str, Any], word: str) -> Sequence[Any]:
     return cast(Sequence[Any], branches)
 
 
-def _chain_nodes(parts: Sequence[Node]) -> Node:
-    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-        before = len(problems)
-        for part in parts:
-            value = part(value, at, problems)
-            if len(problems) > before:
-                break
-        return value
+def _describe_surplus(label: str, value: Any) -> str:
+    return f"fits more than one of the alternatives ({label}), got {format_value(value)}"
 
-    return check
+
+def _describe_misfit(label: str, value: Any) -> str:
+    return f"expected {label}, got {format_value(value)}"
 
 
 def _negate(node: Node) -> Node:
@@ -297,9 +310,11 @@ def _resolve_pointer(root: Any, pointer: Any) -> Any:
 
 
 def _format_problems(name: str, problems: Problems) -> str:
-    lines = [f"{name}{_format_path(at)}: {text}" for at, text in problems[:_MAX_PROBLEMS]]
-    if len(problems) > _MAX_PROBLEMS:
-        lines.append(f"and {len(problems) - _MAX_PROBLEMS} more")
+    lines = [
+        f"{name}{_format_path(at)}: {text if isinstance(text, str) else text()}" for at, text in problems[:_MAX_SHOWN]
+    ]
+    if len(problems) > _MAX_SHOWN:
+        lines.append(f"and {len(problems) - _MAX_SHOWN} more" if len(problems) < MAX_PROBLEMS else "and more")
     return "\n".join(lines)
 
 
