@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, cast
 
 import pyte
+from pyte.screens import wcwidth
 from tests.cli.fork_server import Forked, start_process
 
 KEYS: dict[str, bytes] = {
@@ -40,6 +41,21 @@ class _Screen(pyte.HistoryScreen):
 
     def write_process_input(self, data: str) -> None:
         self.answer(data.encode())
+
+    @property
+    def rows(self) -> list[str]:
+        """The lines, without blanks at their ends: those of `display`, for which each blank cell is looked at too."""
+        return [self._render(self.buffer[number]) for number in range(self.lines)]
+
+    def _render(self, row: Mapping[int, Any]) -> str:
+        shown: list[str] = []
+        hidden = -1  # the second cell of a wide character
+        for column in range(min(self.columns, max(row, default=-1) + 1)):
+            if column != hidden:
+                text = row[column].data
+                shown.append(text)
+                hidden = column + 1 if not text.isascii() and wcwidth(text[0]) == 2 else -1
+        return "".join(shown).rstrip()
 
     def shorten(self, rows: int) -> None:
         """Become less high as terminals do: lines at the top scroll away as far as the cursor needs it."""
@@ -68,6 +84,8 @@ class Terminal:
         patience: float = 30.0,
     ) -> None:
         self.raw = bytearray()
+        self._window: list[str] | None = None
+        self._gone: list[str] | None = None
         self.patience = patience
         self.screen: Any = _Screen(columns, rows, history=5000)
         self.screen.answer = self.send
@@ -131,6 +149,7 @@ class Terminal:
         if rows < self.screen.lines:
             self.screen.shorten(rows)
         self.screen.resize(rows, columns)
+        self._window = self._gone = None
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def signal(self, number: signal.Signals) -> None:
@@ -147,7 +166,9 @@ class Terminal:
     @property
     def lines(self) -> list[str]:
         """The lines of the window, without blanks at their ends."""
-        return [line.rstrip() for line in cast(list[str], self.screen.display)]
+        if self._window is None:
+            self._window = cast(list[str], self.screen.rows)
+        return self._window
 
     @property
     def shown(self) -> str:
@@ -157,10 +178,13 @@ class Terminal:
     @property
     def scrollback(self) -> list[str]:
         """The lines that have left the window at its top."""
-        return [
-            "".join(row[column].data for column in range(self.screen.columns)).rstrip()
-            for row in self.screen.history.top
-        ]
+        if self._gone is None:
+            columns = self.screen.columns
+            self._gone = [
+                "".join(row[column].data for column in range(min(columns, max(row, default=-1) + 1))).rstrip()
+                for row in self.screen.history.top
+            ]
+        return self._gone
 
     @property
     def everything(self) -> str:
@@ -235,4 +259,5 @@ class Terminal:
         data = os.read(self._master, 65536)
         self.raw += data
         self._stream.feed(data)
+        self._window = self._gone = None
         return bool(data)
