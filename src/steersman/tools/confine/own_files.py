@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from itertools import islice
 
 from steersman.tools.confine.links import list_links
@@ -79,5 +80,17 @@ def _list_places() -> list[str]:
 
 def _find_links(folder: str) -> list[str]:
     """The links in a folder and in the folders in it, of the first names that are there."""
-    names = (os.path.join(place, name) for place, folders, files in os.walk(folder) for name in (*folders, *files))
-    return [path for path in islice(names, _MOST_NAMES) if os.path.islink(path)]
+    return [entry.path for entry in islice(_walk(folder), _MOST_NAMES) if entry.is_symlink()]
+
+
+def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
+    """Yield what is in a folder and in the folders in it; unlike `os.walk`, with what is known without another look."""
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except OSError:
+        return  # missing, or not readable
+    yield from entries
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(entry.path)
