@@ -11,8 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames
-from steersman.provider.wires.openai_chat.calls import OpenCall
+from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames, OpenCall
 from steersman.provider.wires.openai_chat.chunks import (
     NO_FIELDS,
     NOTHING,
