@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from time import process_time
 from types import FrameType
 from typing import TypeVar
 
@@ -105,6 +106,25 @@ def test_the_work_for_a_question_is_bounded(name: str) -> None:
     warnings, _ = _count(lambda: find_destructive_effects(command))
     proposals, _ = _count(lambda: propose_rules(policy, BASH, {"command": command}))
     assert max(warnings, proposals) <= 300 * LONGEST
+
+
+BLESSING = "\ufdfa"  # to a rule, which looks for look-alikes, this is a text of 18 characters
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"echo '{'git ' * 1_240}{BLESSING * 4_990} push x'",
+        f"echo '{'git push ' * 620}{BLESSING * 4_300} push x'",
+        f"{'git ' * 2_400}push x",
+    ],
+)
+def test_a_warning_takes_little_time_where_a_text_has_many_beginnings(command: str) -> None:
+    """failures.md F16: patterns count as one call each, so this is the time of the processor."""
+    find_destructive_effects("git push origin +main")  # reads the tables
+    began = process_time()
+    assert find_destructive_effects(command) == []
+    assert process_time() - began < 0.25
 
 
 def _add_rules(deny: str, allow: str, command: str) -> float:

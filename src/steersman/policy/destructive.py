@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH
@@ -53,13 +53,18 @@ _EFFECTS: Mapping[str, tuple[str, ...]] = {
     "deletes a database or what is in it": ("dropdb", "redis-cli flushall", "redis-cli flushdb"),
     "publishes a package, which cannot be undone": ("npm publish", "cargo publish", "twine upload", "uv publish"),
 }
-_TEXTS: Mapping[str, re.Pattern[str]] = {
-    # Only the first `push` is tried: what comes after a later one comes after that one as well.
-    "replaces commits of the remote repository": re.compile(r"\bgit\s(?>[^|;&\n]*?\bpush\s)[^|;&\n]*?\s\+\w"),
-    "deletes a branch of the remote repository": re.compile(r"\bgit\s(?>[^|;&\n]*?\bpush\s)[^|;&\n]*?\s:\w"),
-    "deletes a database or what is in it": re.compile(r"\b(?:drop|truncate)\s+(?:table|database|schema)\b"),
-    "overwrites a disk or a file": re.compile(r">\s*/dev/(?:sd|nvme|vd|hd|mmcblk|disk)"),
+# Texts that follow one another in a simple command. A command of many words has many beginnings, so each text is looked
+# for once, from where the one before it was first found: if there is a match behind a later one, there is one here too.
+_TEXTS: Mapping[str, tuple[re.Pattern[str], ...]] = {
+    effect: tuple([re.compile(text) for text in texts])
+    for effect, texts in {
+        "replaces commits of the remote repository": (r"\bgit\s", r"\bpush\s", r"\s\+\w"),
+        "deletes a branch of the remote repository": (r"\bgit\s", r"\bpush\s", r"\s:\w"),
+        "deletes a database or what is in it": (r"\b(?:drop|truncate)\s+(?:table|database|schema)\b",),
+        "overwrites a disk or a file": (r">\s*/dev/(?:sd|nvme|vd|hd|mmcblk|disk)",),
+    }.items()
 }
+_END = re.compile(r"[|;&\n]")
 
 _TOO_LONG = "is too long to say what it destroys"
 _MAX_PARTS = 200
@@ -83,9 +88,25 @@ def find_destructive_effects(command: str) -> list[str]:
 
 def _iterate_effects(view: CommandView) -> Iterator[str]:
     for effect, rules in _parse_table():
-        pattern = _TEXTS.get(effect)
-        if any(_matches(rule, view) for rule in rules) or (pattern and pattern.search(view.folded)):
+        if any(_matches(rule, view) for rule in rules) or _has_texts(_TEXTS.get(effect, ()), view.folded):
             yield effect
+
+
+def _has_texts(patterns: Sequence[re.Pattern[str]], command: str) -> bool:
+    """Whether texts like these follow one another in a simple command; a single one may reach across several."""
+    if len(patterns) < 2:
+        return any(pattern.search(command) for pattern in patterns)
+    return any(_follow(patterns, part) for part in _END.split(command))
+
+
+def _follow(patterns: Sequence[re.Pattern[str]], text: str) -> bool:
+    place = 0
+    for pattern in patterns:
+        match = pattern.search(text, place)
+        if match is None:
+            return False
+        place = match.end()
+    return True
 
 
 def _matches(rule: ForbiddenCommand, view: CommandView) -> bool:
