@@ -195,7 +195,11 @@ _BY_PROGRAM = {
     "iconv": ("iconv -f ../x f", "iconv -t /x f", "iconv -o f x"),
     "tree": ("tree -o f", "tree -ao f", "tree -Lo 2 f", "tree -Po x f", "tree -R", "tree --output=f"),
     "ps -e": ("ps -e -HT", "ps -e -cT -o pid,cmd", "ps -e -L -m", "ps -e T", "ps -e -eHT"),
-    "ps": ("ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x"),
+    "ps": (
+        "ps auxe", "ps -auxe", "ps -e -u x", "ps -aux e", "ps axo pid,environ", "ps -o environ", "ps -eu x",
+        # Two formats contradict each other, and `-e` is read again as the BSD option for the environment.
+        "ps -ef -o args", "ps -ef --format=args -p 1", "ps -o pid -efw 1", "ps -e -f -o args", "ps -ef o args",
+    ),
     "sed": (
         "sed -l 5* p f", "sed --expression=s,a*,b, f",
         # Where a file has such a name, this becomes another script.

@@ -31,6 +31,7 @@ _CURL_VALUES = {
 }
 _SIGNATURE = re.compile(r"%[-+ ]?G|signature", re.IGNORECASE)
 _PS_LETTERS = re.compile(r"[auxfwl]+|[0-9,]+")
+_PS_FULL = frozenset(("-f", "-F", "-l"))
 _PS_FORMAT = re.compile(r"[a-z0-9_,=:%+-]+")
 # Arguments of numbers are expressions to some shells, `%n` sets a variable, and `%(` is a date.
 _PRINTF = re.compile(r"(?:[^%\\]|\\[nrt\\0]|%%|%-?[0-9]*(?:\.[0-9]+)?s)*")
@@ -86,9 +87,13 @@ def _check_date(found: Arguments) -> str | None:
 def _check_ps(found: Arguments) -> str | None:
     """BSD options have no dash, and `e` shows the environment variables of other processes.
 
-    Where options contradict each other (`-eHT`), ps reads them again as BSD options, also those with a dash.
+    Where options contradict each other (`-eHT`, `-ef -o args`), ps reads them again as BSD options, also those with a
+    dash.
     """
     formats = found.list_values("-o", "-O", "--format", "--sort")
+    names = {name for name, _ in found.options}
+    if "-e" in names and _count_ps_formats(names, found) > 1:
+        return "with several formats, '-e' may show the environment of other processes"
     after_format = False
     for word in found.operands:
         if after_format:
@@ -102,6 +107,12 @@ def _check_ps(found: Arguments) -> str | None:
         if not _PS_FORMAT.fullmatch(word.text) or "env" in word.text:
             return f"{word.text!r:.200} may show the environment of other processes"
     return None
+
+
+def _count_ps_formats(names: set[str], found: Arguments) -> int:
+    """Count the formats that are asked for: `-f` and its like, `-o`, and BSD options."""
+    bsd = any(not word.text[:1].isdigit() for word in found.operands)
+    return (not names.isdisjoint(_PS_FULL)) + (not names.isdisjoint(("-o", "--format"))) + bsd
 
 
 def _check_curl(found: Arguments) -> str | None:
