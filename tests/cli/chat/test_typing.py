@@ -76,6 +76,32 @@ def test_esc_is_told_from_arrows_and_from_alt_enter(place: Place, server: OpenAI
     assert heard(server, 2)[-1] == ("user", "one, twen")
 
 
+def test_what_only_some_terminals_send_is_a_key_or_nothing(place: Place, server: OpenAIChatServer) -> None:
+    """Shift+Enter in two forms; the focus of the window and unknown keys are no Esc, and nothing of them is typed."""
+    server.say(answer(call("bash", command="touch made; sh wait.sh")), "Done.", "More.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for(lambda at: at.cursor_line == "?")
+        terminal.send(b"\x1b[O\x1b[I\x1b[57358u\x1b[1;")
+        terminal.send(b"9Q")
+        terminal.type("y")
+        terminal.wait_for(lambda at: at.cursor_line == "? y")
+        terminal.press("enter")
+        terminal.wait_for("started")
+        terminal.send(b"\x1b[Oone\x1b[13;2utwo\x1b[I\x1b[27;2;13~\x1b[57358uthree")
+        terminal.wait_for("\nthree")
+        assert "\u276f one\ntwo\nthree\n" in terminal.shown
+        terminal.send(b"\x1b[13;3u")
+        terminal.wait_for("then: one")
+        go(place)
+        terminal.wait_for("More.")
+        terminal.wait_for(READY)
+        terminal.send(b"\x1b[100;5u")
+        assert terminal.ended() == 0
+    assert (place.project / "made").exists()
+    assert heard(server, 2)[-1] == ("user", "one\ntwo\nthree")
+
+
 def test_what_was_not_heard_when_a_run_is_interrupted_is_back_in_the_input(
     place: Place, server: OpenAIChatServer
 ) -> None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 KEYS: Mapping[str, str] = {
     "Enter": "send; during a run: steer it",
     "Alt+Enter": "during a run: queue a follow-up; otherwise: a new line",
-    "Ctrl-J, or \\ Enter": "a new line",
+    "Ctrl-J, or \\ Enter": "a new line; Shift+Enter too, in terminals that send it",
     "Esc, Ctrl-C": "interrupt the run",
     "Ctrl-O": "show all output of the last tool call; again: of all calls of the run",
     "Ctrl-R, ↑ ↓": "earlier input",

@@ -22,6 +22,7 @@ from steersman.cli.chat.conversation import Conversation, CtrlC, Kind, truncate_
 from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.drafts import Pastes, attach_files
 from steersman.cli.chat.input import ChatCompleter, ChatHistory, build_key_bindings
+from steersman.cli.chat.keyboard import read_more_keys
 from steersman.cli.chat.layout import build_layout, build_style, get_vi_mode, render_state, render_waiting
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
 from steersman.cli.chat.preparing import Preparation
@@ -104,6 +105,7 @@ class Screen:
             before_render=lambda _: self._print_finished(),
             after_render=lambda _: self._finish_draw(),
         )
+        read_more_keys(self.app.input)
         self.app.ttimeoutlen, self.app.timeoutlen = ESC_SECONDS, ALT_SECONDS
         self.app.key_processor.before_key_press.add_handler(lambda _: self._note_key())
 
