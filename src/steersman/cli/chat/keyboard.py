@@ -39,7 +39,7 @@ _SEQUENCE = re.compile(r"\x1b\[[\d;]*[A-Za-z~]")
 class KeyParser(Vt100Parser):
     """Reads keys; a whole sequence that no key is known for, such as the focus of the window, is ignored."""
 
-    def _get_match(self, prefix: str) -> None | _Key:
+    def _get_match(self, prefix: str) -> _Key | None:
         found = _KEYS.get(prefix) or super()._get_match(prefix)
         return Keys.Ignore if found is None and _SEQUENCE.fullmatch(prefix) else found
 
