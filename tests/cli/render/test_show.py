@@ -32,8 +32,10 @@ from tests.rows import each_row
 from steersman import Agent
 from steersman.cli.render import RunDisplay, compare_texts, describe_cost, render_diff
 from steersman.testing import ScriptedModel, answer, call
+from steersman.types.content import TextContent
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import (
+    AgentEnd,
     AgentEvent,
     ApprovalRequested,
     ApprovalResolved,
@@ -44,7 +46,7 @@ from steersman.types.events import (
     ModelFallback,
     RetryScheduled,
 )
-from steersman.types.messages import EndReason, user_message
+from steersman.types.messages import AssistantMessage, EndReason, user_message
 from steersman.types.stream import Reset, TextEnd, ThinkingDelta, ThinkingEnd, ToolCallDelta, ToolCallStart
 from steersman.types.usage import Usage
 
@@ -277,6 +279,13 @@ def test_a_run_that_is_interrupted_leaves_what_it_had_said() -> None:
     show = heard(a_show(), [start(), answer_start(), *update("Half a sen"), tool_start("bash"), end("aborted")])
     assert show.take_finished(60) == "Half a sen\n\n⊘ Interrupted\n\n0.0 s · gpt-x\n"
     assert show.render_live(60, 9) == ""
+
+
+def test_an_answer_without_text_is_told_as_empty() -> None:
+    """A run that ends without a word looks as if something had got lost."""
+    ends = [AgentEnd(*HEAD, [AssistantMessage([TextContent(text)])], Usage(), "done", "") for text in (" \n", "Said.")]
+    shown = [heard(a_show(), [start(), end]).take_finished(60) for end in ends]
+    assert shown == ["The answer of the model is empty.\n\n0.0 s · gpt-x\n", "0.0 s · gpt-x\n"]
 
 
 def test_retries_other_models_and_compaction_are_told() -> None:

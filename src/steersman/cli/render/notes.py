@@ -21,6 +21,7 @@ from steersman.types.events import (
     PrunApplied,
     RetryScheduled,
 )
+from steersman.types.messages import AssistantMessage
 
 _AGAIN = "\u21bb "
 _STOP = "\u2298 "
@@ -71,9 +72,11 @@ def describe_event(event: AgentEvent, *, verbose: bool) -> Note | None:
 
 
 def describe_end(event: AgentEnd, *, verbose: bool) -> Note | None:
-    """Returns the note for the end of a run, unless it just finished."""
+    """Returns the note for the end of a run, unless it just finished with an answer."""
     if event.end_reason not in _ENDS:
-        return None
+        last = event.messages[-1] if event.messages else None
+        is_empty = isinstance(last, AssistantMessage) and not last.text.strip() and not last.tool_calls
+        return Note("The answer of the model is empty.", YELLOW) if is_empty else None
     words, style, sign = _ENDS[event.end_reason]
     detail = event.detail if event.end_reason != "aborted" or verbose else ""
     return Note(f"{words}: {detail}" if detail else words, style, sign)
