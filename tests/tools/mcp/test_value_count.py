@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steersman.tools.mcp.value_count import MAX_CONTAINERS, MAX_STRINGS, ValueCount, has_too_many_values
+from steersman.tools.mcp.value_count import MAX_COMMAS, MAX_CONTAINERS, MAX_STRINGS, ValueCount, has_too_many_values
 
 TEXTS = st.text(alphabet='[{"\\\n,a\u00e9', max_size=6)
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -57,6 +57,13 @@ def test_a_whole_message_has_too_many_lists_or_too_many_strings() -> None:
     assert not has_too_many_values(FULL.encode())
     assert has_too_many_values(f"[{FULL}]".encode())
     assert has_too_many_values(b"[" + b'"",' * MAX_STRINGS + b'""]')
+
+
+def test_a_whole_message_has_too_many_numbers() -> None:
+    """Where the SDK expects objects, each of them is an error that takes a while to make."""
+    assert not has_too_many_values(b"[" + b"1," * MAX_COMMAS + b"1]")
+    assert has_too_many_values(b"[" + b"1," * MAX_COMMAS + b"1,1]")
+    assert not has_too_many_values(json.dumps("1," * 2 * MAX_COMMAS).encode())
 
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r"])
