@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import time
 from base64 import b64decode
 from collections import Counter
 from dataclasses import replace
@@ -302,3 +303,14 @@ def test_a_narrow_status_line_leaves_out_what_is_needed_least() -> None:
         "bypass · script · $0.105 · 61% full",
         "bypass · script",
     ]
+
+
+def test_very_long_names_are_words_and_hold_up_nothing(tmp_path: Path) -> None:
+    """Each folder in a name is opened, and a file of a project may have a thousand names of four kilobytes."""
+    tmp_path.joinpath("a").mkdir()
+    tmp_path.joinpath("real.txt").write_text("real")
+    text = " ".join(f"@{'a/../' * 700}{'./' * number}a" for number in range(200))
+    began = time.process_time()
+    (found,) = attach_files(f"{text} @real.txt", tmp_path)
+    assert "real.txt" in found.about
+    assert time.process_time() - began < 0.3

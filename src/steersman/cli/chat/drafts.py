@@ -27,6 +27,7 @@ MAX_FILE_BYTES = 100_000
 _MAX_IMAGE_BYTES = 5_000_000
 _MAX_FILES = 20
 _MAX_NAMES = 1_000  # that are looked for: a pasted program may have an `@` in each line
+_MAX_NAME_LENGTH = 300  # a longer one is seldom typed, and each folder in it is opened
 _NAMED = re.compile(r"(?<!\S)@([^\s@]+)")
 
 
@@ -84,7 +85,8 @@ def attach_files(text: str, workspace: Path, approval: Approval | None = None) -
         return []
     # Opened as the tools open files: a command that runs meanwhile may exchange a file for a link.
     files, found = Workspace(workspace), dict[str, Attachment]()
-    for word in islice(dict.fromkeys(match[1] for match in _NAMED.finditer(text)), _MAX_NAMES):
+    named = dict.fromkeys(match[1] for match in _NAMED.finditer(text) if len(match[1]) <= _MAX_NAME_LENGTH)
+    for word in islice(named, _MAX_NAMES):
         # A full stop or a bracket after a name seldom belongs to it.
         for name in dict.fromkeys((word, word.rstrip(".,;:!?)\"'"))):
             # Asked first, because the error for a missing file takes long: it looks for similar names.
