@@ -198,7 +198,7 @@ def test_what_is_told_after_the_last_picture_is_seen(place: Place, server: OpenA
 def test_where_nothing_can_be_kept_the_chat_goes_on(place: Place, server: OpenAIChatServer) -> None:
     server.say("All the same.")
     with chatting(place, server, env={"XDG_STATE_HOME": "/dev/null/x"}) as terminal:
-        assert "This session is not saved" in terminal.shown
+        assert "This session is not saved: '/dev/null/x" in terminal.shown
         terminal.enter("Begin.")
         terminal.wait_for("All the same.")
         terminal.press("ctrl+d")

@@ -338,4 +338,6 @@ def _report_damage(session: Session, notify: Callable[[str], None]) -> Session:
 
 
 def _describe_reason(error: Exception) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{str(error.filename)!r}: {error.strerror}"
