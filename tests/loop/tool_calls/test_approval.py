@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -554,6 +554,39 @@ async def test_what_is_allowed_does_not_wait_for_what_is_asked_about() -> None:
     asked.set_result(True)
     await stream
     assert shop.log == ["read a", "bash ls", "deploy []"]
+
+
+class CountingApproval(Approval):
+    """A policy that counts its judgements in one pass of the event loop."""
+
+    __slots__ = ("counted", "most")
+
+    def judge(self, tool: Tool, arguments: Mapping[str, Any]) -> Judgement:
+        self.counted += 1
+        self.most = max(self.most, self.counted)
+        return super().judge(tool, arguments)
+
+    def pass_on(self) -> None:
+        """Begin to count again in the next pass."""
+        self.counted = 0
+        asyncio.get_running_loop().call_soon(self.pass_on)
+
+
+@pytest.mark.parametrize(("length", "most"), [(10, 100), (9_000, 6)])
+async def test_long_calls_of_one_answer_are_not_judged_all_at_once(length: int, most: int) -> None:
+    """failures.md F16: to judge 100 long commands takes seconds, and the event loop has other work too."""
+    shop, policy = Shop(), CountingApproval(allow=["bash(echo:*)"])
+    policy.counted = policy.most = 0
+    commands = [f"echo {number} {'a' * length}" for number in range(100)]
+    agent, _ = agent_of(
+        ScriptedModel(answer(*[call("bash", command=command) for command in commands]), "ok"),
+        shop.tools,
+        approval=policy,
+    )
+    policy.pass_on()
+    await agent.run("go")
+    assert shop.log == [f"bash {command}" for command in commands]
+    assert policy.most <= most
 
 
 def ask_without_arguments() -> bool:

@@ -26,6 +26,9 @@ from steersman.types.tools import Effect
 SKIPPED = "Skipped due to queued user message."
 _index = attrgetter("index")
 STEERED = "tool call cancelled: user requested steering interrupt"
+# Policies judge so many characters before the first call starts, and the rest call by call, with the gates: to judge
+# all that an answer can hold would take seconds, in which the event loop does nothing else.
+_JUDGED_AT_ONCE = 20_000
 _NOTHING_KNOWN: Mapping[str, ToolResultMessage] = {}
 
 
@@ -162,12 +165,14 @@ class _Batch:
         limit = self.run.config.max_tool_calls
         # The usual case: no call has a gate, must run alone or has a key, so that all of them may start.
         self._free = self._size >= len(self.slots)
+        room = _JUDGED_AT_ONCE
         for slot in self.slots:
             if slot.index >= limit:
                 settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
-            elif slot.result is None and check_call(self.run, self.turn, slot):
+            elif slot.result is None and check_call(self.run, self.turn, slot, now=room > 0):
                 self.waiting.append(slot)
                 self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
+                room -= _measure(slot) if self.run.guards.has_policy else 0
 
     def _start_ready(self) -> bool:
         """Start the first call that may start now, or have its gates asked; whether there was one.
@@ -276,3 +281,8 @@ class _Batch:
         tasks = [slot.task for slot in slots if slot.result is None and slot.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=seconds)
+
+
+def _measure(slot: Slot) -> int:
+    """How many characters of a call a policy may look at."""
+    return sum([len(value) for value in slot.args.values() if isinstance(value, str)])

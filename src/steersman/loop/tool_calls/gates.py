@@ -17,8 +17,11 @@ from steersman.types.tools import ToolOutput
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
 
-def check_call(run: Run, turn: Turn, slot: Slot) -> bool:
-    """Find the tool and check the arguments; returns whether the call can run. If not, it is settled."""
+def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
+    """Find the tool and check the arguments; returns whether the call can run. If not, it is settled.
+
+    Without `now`, a policy judges the call later, with its gates.
+    """
     asked = slot.call
     cut = turn.message is not None and turn.message.stop_reason == "length"
     problem: str | None = None
@@ -34,7 +37,7 @@ def check_call(run: Run, turn: Turn, slot: Slot) -> bool:
         slot.admitted = (
             not (run.guards.pre_dispatch_policies or run.guards.before_tool_execution or tool.needs_approval)
             and problem is None
-            and (not run.guards.has_policy or _is_allowed(run, slot, tool))
+            and (not run.guards.has_policy or (now and _is_allowed(run, slot, tool)))
         )
     if problem is not None:
         settle(run, slot, problem, status="invalid")
