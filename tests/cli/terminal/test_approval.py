@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from steersman.cli.terminal.approval import (
     ApprovalRequest,
     describe_confirmation,
     describe_effect,
+    describe_in_thread,
     parse_answer,
 )
 from steersman.cli.terminal.columns import measure_cells
@@ -51,6 +53,22 @@ def test_only_a_clear_yes_is_one() -> None:
     assert [parse_answer(line, bare) for line in ("", "n", "No", "\t")] == [ApprovalAnswer(yes=False)] * 4
     assert parse_answer("yes but elsewhere", bare) == ApprovalAnswer(yes=False, words="yes but elsewhere")
     assert parse_answer("yy", bare) == ApprovalAnswer(yes=False, words="yy")
+
+
+async def test_the_event_loop_goes_on_while_a_long_text_is_described() -> None:
+    """failures.md F16: an answer can hold hundreds of thousands of lines."""
+    request = ApprovalRequest(ToolCall(id="1", name="write", arguments={"path": "a.py", "content": "\n" * 100_000}))
+    passes, loop = 0, asyncio.get_running_loop()
+
+    def count() -> None:
+        nonlocal passes
+        passes += 1
+        loop.call_soon(count)
+
+    count()
+    text = await describe_in_thread(request, HERE, 80, color=True)
+    assert text == describe_effect(request, HERE, 80, color=True)
+    assert passes > 3
 
 
 def test_a_question_about_many_lines_is_repeated_below_them() -> None:

@@ -15,7 +15,7 @@ from steersman.cli.terminal.approval import (
     Confirmation,
     apply_answer,
     describe_confirmation,
-    describe_effect,
+    describe_in_thread,
     prepare_request,
 )
 from steersman.cli.terminal.columns import wrap
@@ -43,7 +43,7 @@ class Questions:
             await self._wait_for_quiet()
             request = await prepare_request(call, why, agent)
             width = screen.output.get_size().columns
-            text = describe_effect(request, screen.started.workspace, width, color=screen.color)
+            text = await describe_in_thread(request, screen.started.workspace, width, color=screen.color)
             answer = await self._ask(Question(request), text)
             verdict, said = apply_answer(answer, request, agent)
             screen.say("notice", said)

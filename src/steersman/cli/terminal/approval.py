@@ -191,6 +191,11 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
     return "\n".join(lines)
 
 
+async def describe_in_thread(request: ApprovalRequest, workspace: Path, width: int, *, color: bool) -> str:
+    """Describes what a call would do while the event loop goes on: of a long text, every line is measured."""
+    return await call_in_thread(describe_effect, request, workspace, width, color=color)
+
+
 def _render_parts(parts: Sequence[Part], canvas: Canvas, width: int) -> list[str]:
     """Renders what a call would do; the lines of a diff are coloured by the language of their file too."""
     path = parts[0].text if canvas.color and parts and parts[0].kind == "path" else ""
@@ -254,7 +259,8 @@ async def ask_on_terminal(call: ToolCall, why: str, *, agent: Agent, workspace: 
     """
     width = count_columns(STDERR) or 80
     request = await prepare_request(call, why, agent)
-    text = "\n".join([describe_effect(request, workspace, width, color=color), *wrap(request.choices, width)])
+    shown = await describe_in_thread(request, workspace, width, color=color)
+    text = "\n".join([shown, *wrap(request.choices, width)])
     answer: ApprovalAnswer | str = ""
     while isinstance(answer, str):
         line = await _ask_for_line(text)
