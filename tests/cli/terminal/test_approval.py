@@ -22,6 +22,7 @@ from steersman.cli.terminal.approval import (
     describe_confirmation,
     describe_effect,
     describe_in_thread,
+    describe_question,
     parse_answer,
 )
 from steersman.cli.terminal.columns import measure_cells
@@ -69,6 +70,14 @@ async def test_the_event_loop_goes_on_while_a_long_text_is_described() -> None:
     text = await describe_in_thread(request, HERE, 80, color=True)
     assert text == describe_effect(request, HERE, 80, color=True)
     assert passes > 3
+
+
+async def test_a_question_says_how_many_lines_of_a_call_are_above_it() -> None:
+    """The beginning of a command with many empty lines is no longer on the screen when the question is answered."""
+    calls = [ToolCall(id="1", name="bash", arguments={"command": f"./evil{end}ls"}) for end in ("\n", "\n" * 300)]
+    few, many = [await describe_question(ApprovalRequest(each), HERE, 80, color=False) for each in calls]
+    assert "lines above" not in few
+    assert "All 303 lines above are about this call." in many.split("\n")[-3:]
 
 
 def test_a_question_about_many_lines_is_repeated_below_them() -> None:

@@ -27,10 +27,9 @@ from steersman.cli.terminal.approval import (
     ApprovalAnswer,
     apply_answer,
     describe_confirmation,
-    describe_effect,
+    describe_question,
     prepare_request,
 )
-from steersman.cli.terminal.columns import wrap
 from steersman.cli.terminal.descriptors import STDIN, STDOUT, count_columns
 from steersman.cli.terminal.sanitize import sanitize
 from steersman.cli.terminal.stdin import TerminalLines
@@ -163,10 +162,10 @@ class LineChat:
         """Asks for approval of a tool call; the next typed line is the answer."""
         async with self._turn:
             request = await prepare_request(call, why, self.started.agent)
-            question = self._question = Question(request)
             width = count_columns(STDOUT) or 80
-            effect = describe_effect(request, self.started.workspace, width, color=self._color)
-            self._print("\n".join([effect, *wrap(request.choices, width)]))
+            text = await describe_question(request, self.started.workspace, width, color=self._color)
+            question = self._question = Question(request)
+            self._print(text)
             question.mark_shown()
             try:
                 await asyncio.sleep(SETTLING)

@@ -196,6 +196,17 @@ async def describe_in_thread(request: ApprovalRequest, workspace: Path, width: i
     return await call_in_thread(describe_effect, request, workspace, width, color=color)
 
 
+async def describe_question(request: ApprovalRequest, workspace: Path, width: int, *, color: bool) -> str:
+    """Describes a question for a terminal that is not drawn on: what a call would do, and the possible answers.
+
+    After many lines it says how many there are: their beginning may have scrolled away, and with it what the call does.
+    """
+    shown = await describe_in_thread(request, workspace, width, color=color)
+    lines = shown.count("\n") + 1
+    again = wrap(f"All {lines:,} lines above are about this call.", width) if lines > _MANY_LINES else []
+    return "\n".join([shown, *again, *wrap(request.choices, width)])
+
+
 def _render_parts(parts: Sequence[Part], canvas: Canvas, width: int) -> list[str]:
     """Renders what a call would do; the lines of a diff are coloured by the language of their file too."""
     path = parts[0].text if canvas.color and parts and parts[0].kind == "path" else ""
@@ -259,8 +270,7 @@ async def ask_on_terminal(call: ToolCall, why: str, *, agent: Agent, workspace: 
     """
     width = count_columns(STDERR) or 80
     request = await prepare_request(call, why, agent)
-    shown = await describe_in_thread(request, workspace, width, color=color)
-    text = "\n".join([shown, *wrap(request.choices, width)])
+    text = await describe_question(request, workspace, width, color=color)
     answer: ApprovalAnswer | str = ""
     while isinstance(answer, str):
         line = await _ask_for_line(text)
