@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,29 @@ def test_trust_can_be_taken_back(tmp_path: Path) -> None:
     trust.remove(path)
     with pytest.raises(UntrustedFile):
         McpServers.from_file(path, trust=trust)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"url": "http://x/" + "${" * 30_000},
+        {"url": "http://x/", "headers": {"key": "${" * 30_000}},
+        {"command": "x", "env": {"A" * 900_000: "value"}},
+        {"command": "x", "args": [list[str]()] * 250_000},
+    ],
+    ids=["references-in-a-url", "references-in-a-header", "a-long-name", "many-arguments"],
+)
+def test_what_a_file_would_start_is_told_in_bounded_work(tmp_path: Path, fields: dict[str, Any]) -> None:
+    path = write(tmp_path, entry(**fields))
+    # What a linear look at each character takes on this machine, here and now.
+    began = time.thread_time()
+    assert sum(1 for letter in path.read_text(encoding="utf-8") if letter.isprintable())
+    bound = 6 * (time.thread_time() - began)
+    began = time.thread_time()
+    with pytest.raises(UntrustedFile) as caught:
+        read_config_file(path, trust=Trust(tmp_path.with_suffix(".own") / "trust.json"), expand=(), source={})
+    assert time.thread_time() - began < bound
+    assert len(caught.value.starts) == 1
 
 
 def test_a_project_cannot_vouch_for_itself(tmp_path: Path) -> None:

@@ -7,16 +7,18 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from steersman.tools.mcp.errors import McpError, UntrustedFile
 from steersman.tools.mcp.spec import HttpServer, ServerSpec, StdioServer, check_name, redact_server_url
 from steersman.tools.mcp.trust import Trust, hash_content
+
+T = TypeVar("T")
 
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_SERVERS = 100
@@ -194,7 +196,8 @@ class _Entry:
 
     def _expand_text(self, where: str, text: str) -> str:
         """Replace `${NAME}` and `${NAME:-default}`, only for the names that the user allowed."""
-        return _REFERENCE.sub(lambda match: self._look_up(where, match[1]), text)
+        end = _find_last_end(text)
+        return _REFERENCE.sub(lambda match: self._look_up(where, match[1]), text[:end]) + text[end:]
 
     def _look_up(self, where: str, reference: str) -> str:
         match = _REFERRED.fullmatch(reference)
@@ -213,7 +216,7 @@ class _Entry:
 
     def _refuse_references(self, key: str, value: Any) -> None:
         for item in cast(list[Any], value) if isinstance(value, list) else [value]:
-            if isinstance(item, str) and _REFERENCE.search(item):
+            if _list_references(item):
                 raise McpError(
                     f"{key!r} refers to a variable, and command lines can be read by every user of the machine. "
                     "Pass it in 'env'."
@@ -231,21 +234,24 @@ def _describe_program(entry: dict[str, Any]) -> tuple[str, ...]:
     args: Any = entry.get("args", [])
     given = cast(list[Any], args) if isinstance(args, list) else [args]
     cwd, env = entry.get("cwd"), _as_mapping(entry.get("env"))
-    variables = [
-        f"{_sanitize(variable)} (hidden)"
-        if _is_secret(variable, str(value))
-        else f"{_sanitize(variable)}={_quote(value)}"
-        for variable, value in env.items()
-    ]
     return (
-        _join_limited([_quote(item) for item in (entry["command"], *given)], " "),
+        _join_limited([entry["command"], *given], _quote, " "),
         "" if cwd is None else f"in the folder {_quote(cwd)}",
-        f"env: {_join_limited(variables, ', ')}" if variables else "",
+        f"env: {_join_limited([*env.items()], _describe_variable, ', ')}" if env else "",
     )
+
+
+def _describe_variable(item: tuple[str, Any]) -> str:
+    variable, value = item
+    if _is_secret(variable, str(value)):
+        return f"{_sanitize(variable)} (hidden)"
+    return f"{_sanitize(variable)}={_quote(value)}"
 
 
 def _is_secret(variable: str, value: str) -> bool:
     """Whether the value of an environment variable is hidden from the question whether to trust a file."""
+    if len(variable) > _MAX_TEXT_LENGTH:
+        return False  # no name of a secret, and a project's text of any length is not worth a search
     if _SECRET_NAME.fullmatch(variable):
         return _COMMAND.search(value) is None
     return _PROGRAM_NAME.fullmatch(variable) is None and _KEY_FORM.fullmatch(value) is not None
@@ -253,19 +259,27 @@ def _is_secret(variable: str, value: str) -> bool:
 
 def _describe_url(entry: dict[str, Any]) -> tuple[str, ...]:
     """Describe where a server is and what it gets; which variables of the user it gets is never hidden."""
-    url = str(entry.get("url"))
-    headers = [
-        _sanitize(f"{header} with {' '.join(found)}" if (found := _list_references(value)) else header)
-        for header, value in _as_mapping(entry.get("headers")).items()
-    ]
+    url, headers = str(entry.get("url")), _as_mapping(entry.get("headers"))
     return (
         _sanitize(_USER.sub("...", url) if _list_references(url) else redact_server_url(url)),
-        f"headers: {_join_limited(headers, ', ')}" if headers else "",
+        f"headers: {_join_limited([*headers.items()], _describe_header, ', ')}" if headers else "",
     )
 
 
+def _describe_header(item: tuple[str, Any]) -> str:
+    header, value = item
+    return _sanitize(f"{header} with {' '.join(found)}" if (found := _list_references(value)) else header)
+
+
 def _list_references(value: Any) -> list[str]:
-    return [match[0] for match in _REFERENCE.finditer(value)] if isinstance(value, str) else []
+    if not isinstance(value, str):
+        return []
+    return [match[0] for match in _REFERENCE.finditer(value, 0, _find_last_end(value))]
+
+
+def _find_last_end(text: str) -> int:
+    """Where the last reference may end: beyond it, each `${` would be searched up to the end of the text."""
+    return text.rfind("}") + 1
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:
@@ -276,9 +290,12 @@ def _quote(value: Any) -> str:
     return _sanitize(_USER.sub("...", shlex.quote(str(value))))
 
 
-def _join_limited(items: list[str], between: str) -> str:
+def _join_limited(items: list[T], describe: Callable[[T], str], between: str) -> str:
+    """Join what is described of the first items; of a project's thousands, the rest is not looked at."""
     left_out = len(items) - _MAX_ITEMS
-    return between.join(items[:_MAX_ITEMS]) + (f" [AND {left_out:,} MORE, not shown]" if left_out > 0 else "")
+    return between.join(map(describe, items[:_MAX_ITEMS])) + (
+        f" [AND {left_out:,} MORE, not shown]" if left_out > 0 else ""
+    )
 
 
 def _sanitize(text: str) -> str:
