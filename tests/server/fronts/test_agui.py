@@ -128,6 +128,22 @@ async def test_a_question_is_an_interrupt_and_its_answer_goes_on(entry: Frame, t
     assert [frame["type"] for frame in again] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
 
 
+async def test_a_run_that_has_told_its_end_is_not_told_again_while_hooks_follow_it() -> None:
+    held = asyncio.Event()
+
+    async def wait(*_: object) -> None:
+        await held.wait()
+
+    async with run_server(make_agent("One.", after_loop=wait)) as client:
+        body = {"runId": "run-1", "messages": [user("m1", "First")]}
+        await read_frames(client, body)
+        again = asyncio.ensure_future(read_frames(client, {**body, "runId": "run-2"}))
+        await asyncio.wait([again], timeout=0.2)
+        held.set()
+        types = [frame["type"] for frame in await again]
+    assert types == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+
+
 async def test_only_what_is_new_at_the_end_of_the_history_counts() -> None:
     """agent-framework#8135: two authorities over the history double turns."""
     async with run_server(make_agent("One.", "Two.")) as client:

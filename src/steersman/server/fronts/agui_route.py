@@ -115,6 +115,7 @@ async def begin(live: Thread, act: Callable[[], Awaitable[Any]], after: Position
 
 async def follow(live: Thread, translator: Translator, body: RunInput) -> AsyncGenerator[Frame]:
     """Follow the run that goes on, from its beginning; without one, show the thread."""
+    await live.settle()  # a run that has told its end is over for the client
     start, known = find_run_start(live), await find_names(live, body.messages)
     messages = list_messages(live, known)
     if start is None:
