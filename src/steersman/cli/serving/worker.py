@@ -19,6 +19,9 @@ from steersman.cli.arguments import Options
 from steersman.cli.exits import UserError
 from steersman.cli.serving.folder import open_stderr, start_served_agent
 
+_USUAL_COLLECTIONS = (700, 10, 10)
+"""After how many new objects, and collections of the younger ones, the garbage collector looks at each generation."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the flags of this command."""
@@ -70,6 +73,10 @@ async def run(options: Options) -> int:
 
         def announce() -> None:
             # What was imported and set up stays until the end: the garbage collector need not look at it again.
+            # The loop is a part of it; else it would be loaded with the first run.
+            import_module("steersman.loop.entry")
+            # The command collects rarely while it starts; later, much garbage costs more than collecting often.
+            gc.set_threshold(*_USUAL_COLLECTIONS)
             gc.collect()
             gc.freeze()
             print(f"Running sessions of {place}.", flush=True)
