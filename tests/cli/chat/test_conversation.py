@@ -152,6 +152,16 @@ async def test_the_sum_is_right_when_the_run_is_shown_as_over() -> None:
     assert [(usage.input, usage.output) for usage in [*sums, conversation.usage]] == [(12, 7), (12, 7)]
 
 
+async def test_the_sum_grows_with_every_answer_of_a_run() -> None:
+    """A run may be long: `/cost` and the status line say what it has cost so far."""
+    conversation, seen = talking(answer("One.", usage=Usage(input=12, output=7)), at="turn_end")
+    sums: list[Usage] = []
+    seen.do = lambda: sums.append(conversation.usage)
+    conversation.send("Begin.")
+    await conversation.wait_until_idle()
+    assert [(usage.input, usage.output) for usage in sums] == [(12, 7)]
+
+
 async def test_a_prompt_that_cannot_be_sent_is_told() -> None:
     conversation, seen = talking("One.", at="")
     conversation.begin(conversation.agent.continue_)

@@ -295,7 +295,7 @@ def test_a_narrow_status_line_leaves_out_what_is_needed_least() -> None:
     model = replace(ScriptedModel("A").model, context_window=2000, prices=Prices(input=1, output=2))
     conversation = Conversation(Agent(model), cast(ChatView, None))
     conversation.filled = 1234
-    conversation.usage = Usage(input=1200, output=300, cost=0.105)
+    conversation.agent.add_usage(Usage(input=1200, output=300, cost=0.105))
     assert [render_state(conversation, "", width) for width in (80, 60, 50, 40, 20)] == [
         "bypass · scripted:script · 1.2k in 300 out · $0.105 · 61% full · /help",
         "bypass · scripted:script · $0.105 · 61% full · /help",

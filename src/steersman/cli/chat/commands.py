@@ -297,7 +297,7 @@ def _show_cost(chat: Chat, _: str) -> None:
 
 
 def describe_usage_so_far(usage: Usage) -> str:
-    """Describes the usage of all runs of the chat."""
+    """Describes the usage of all runs of the chat, the present one included."""
     if not usage.known:
         return "No usage yet, or the provider does not report it."
     cached = [f"{usage.cache_read:,} read from the cache"] if usage.cache_read else []

@@ -146,7 +146,7 @@ async def _write_summary(writer: Agent, messages: Sequence[Message], show: Calla
 
 def _count_usage(conversation: Conversation, usage: Usage) -> None:
     """Counts what the summary cost, also in the saved session."""
-    conversation.usage += usage
+    conversation.agent.add_usage(usage)
     session = conversation.agent.session
     if session is not None and usage.known:
         session.recorder.add(ASIDE, {"usage": to_json_value(usage)})

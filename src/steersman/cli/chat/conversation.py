@@ -63,7 +63,6 @@ class Conversation:
 
     def __init__(self, agent: Agent, view: ChatView) -> None:
         self.agent = agent
-        self.usage = Usage()
         self.last: RunResult | None = None
         self._view = view
         self._run: asyncio.Task[None] | None = None
@@ -83,6 +82,11 @@ class Conversation:
     def running(self) -> bool:
         """Whether a run is going on."""
         return self._run is not None
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of the chat so far, also of a run that is going on."""
+        return self.agent.usage
 
     @property
     def mode(self) -> Mode:
@@ -203,7 +207,6 @@ class Conversation:
             async for event in stream:
                 if type(event) is AgentEnd:
                     # Before the run is shown as over: the session may be written for a while yet.
-                    self.usage += event.usage
                     self._over = True
                 if not self._is_note(event):
                     self._view.show_event(event)
