@@ -464,3 +464,18 @@ def test_colours_add_nothing_but_colours() -> None:
     coloured, bare = heard(a_show(color=True), events).take_finished(50), heard(a_show(), events).take_finished(50)
     assert plain(coloured) == bare.replace("# a", "a").replace("`c`", "c")
     assert "\x1b" not in bare
+
+
+def test_a_very_long_answer_is_taken_in_steps_and_what_follows_it_comes_last() -> None:
+    show = a_show()
+    show.say("answer", "Some words of a very long answer.\n\n" * 10_000)
+    show.say("notice", "And that is all.")
+    steps: list[str] = []
+    while show.page.waiting:
+        steps.append(show.take_finished(80))
+    whole = "".join(steps)
+    assert (len(steps) > 20, max(map(len, steps)) < 40_000) == (True, True)
+    assert whole == "Some words of a very long answer.\n\n" * 10_000 + "And that is all.\n"
+    assert (show.take_finished(80), show.changed) == ("", True)
+    show.render_live(80, 10)
+    assert not show.changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ from tests.cli.render.attacks import ANY_TEXT
 from tests.cli.render.runs import plain
 
 from steersman.cli.render import render_markdown
-from steersman.cli.render.streaming_markdown import StreamingMarkdown
+from steersman.cli.render.streaming_markdown import STEP, StreamingMarkdown
 
 TEXT = """\
 # A title with *emphasis*
@@ -93,7 +94,9 @@ def streamed(pieces: list[str], width: int, *, color: bool = True) -> list[str]:
         lines += text.take_finished(width)
         text.render_live(width)
     text.close()
-    return lines + text.take_finished(width)
+    while not text.done:
+        lines += text.take_finished(width)
+    return lines
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -187,6 +190,46 @@ def test_a_block_that_never_ends_is_given_in_parts() -> None:
             lines += len(text.take_finished(80))
             assert len(text.render_live(80)) < 300
         assert lines > 200
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "Some words of a text.\n\n",
+        "word ",
+        "word",
+        "- item\n",
+        "\n",
+        "\ud83d\ude00",
+        "```\nx\n```\n",
+        "|a|b|\n|-|-|\n" + "|some|cells|\n" * 500,
+    ],
+)
+def test_a_text_that_arrives_at_once_is_rendered_in_steps(shape: str) -> None:
+    """Between the steps of an answer of a megabyte, keys are read."""
+    text = StreamingMarkdown(color=False)
+    text.add(shape * (400_000 // len(shape)))
+    text.close()
+    steps: list[int] = []
+    while not text.done:
+        assert text.waiting
+        steps.append(sum(map(len, text.take_finished(80))))
+    assert len(steps) >= 25
+    assert max(steps) <= 2 * STEP
+
+
+def test_a_text_in_steps_is_all_there() -> None:
+    words = [f"word{number}" for number in range(20_000)]
+    for sign in (" ", "\n", "\n\n", "\n- ", "\n```\n"):
+        assert re.findall(r"word\d+", render_markdown(sign.join(words), 80, False)) == words
+
+
+def test_a_row_that_is_longer_than_a_table_may_grow_follows_its_header_once() -> None:
+    text = "|a|b|\n|-|-|\n" + "|" + "x" * 30_000
+    pieces = [text[place : place + 1_000] for place in range(0, len(text), 1_000)]
+    shown = "".join(streamed(pieces, 80, color=False))
+    assert shown.count("x") == 30_000
+    assert shown.count("\u2500  \u2500") < 5
 
 
 def test_the_rest_of_a_long_table_is_under_its_header_again() -> None:

@@ -23,6 +23,14 @@ from steersman.testing import ScriptedModel
 from steersman.testing.servers import OpenAIChatServer
 from steersman.tools.threads import call_in_thread
 
+
+def read_until(fd: int, end: bytes) -> bytes:
+    shown = b""
+    while end not in shown:
+        shown += os.read(fd, 1 << 16)
+    return shown
+
+
 WAITING = "for n in 1 2 3 4 5 6; do echo line $n; done; until [ -e go ]; do sleep 0.02; done; echo over"
 
 
@@ -248,6 +256,30 @@ async def test_nothing_is_drawn_while_the_user_is_asked() -> None:
     finally:
         os.close(slave)
         os.close(master)
+
+
+async def test_other_tasks_run_while_a_very_long_answer_is_drawn_at_the_end() -> None:
+    master, slave = os.openpty()
+    reading = asyncio.ensure_future(call_in_thread(lambda: read_until(master, b"\r\nOver.\r\n")))
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    try:
+        show = a_show()
+        async with TerminalView(show, fd=slave):
+            show.say("answer", "Some words of a very long answer.\n\n" * 10_000 + "Over.")
+            counting = asyncio.ensure_future(count_turns())
+        counting.cancel()
+        shown = await reading
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert (shown.count(b"Some words"), turns > 10) == (10_000, True)
 
 
 @pytest.mark.parametrize(

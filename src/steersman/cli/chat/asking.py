@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.key_binding.vi_state import InputMode
 
+from steersman.cli.chat.console import take_in_steps
 from steersman.cli.chat.question import CONFIRM, QUIET, Question
 from steersman.cli.terminal.approval import (
     SETTLING,
@@ -114,7 +115,9 @@ class Questions:
 
     async def _ask(self, question: Question, text: str) -> ApprovalAnswer:
         screen, size = self._screen, self._screen.output.get_size()
-        screen.print_above(text)
+        async for finished in take_in_steps(screen.show, screen.output):
+            screen.printed.append(finished)
+        screen.printed.append(f"\n{text}\n")
         if (lines := text.count("\n") + 1) > size.rows - 6:
             question.preface = f"All {lines} lines are above; scroll up to read them. "
         self.answer.reset()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
+
+if TYPE_CHECKING:
+    from steersman.cli.render import RunDisplay
 
 
 class Console(Vt100_Output):
@@ -61,3 +66,11 @@ class Console(Vt100_Output):
         except OSError:  # the window was closed
             gone, self._gone = self._gone, None
             gone()
+
+
+async def take_in_steps(show: RunDisplay, output: Console) -> AsyncIterator[str]:
+    """Yields all finished output of a run, step by step; other tasks run between the steps."""
+    yield show.take_finished(output.get_size().columns)
+    while show.page.waiting:
+        await asyncio.sleep(0)
+        yield show.take_finished(output.get_size().columns)

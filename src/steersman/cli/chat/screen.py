@@ -17,7 +17,7 @@ from prompt_toolkit.styles import DynamicStyle
 from steersman.cli.chat.asking import Questions
 from steersman.cli.chat.attention import Attention
 from steersman.cli.chat.commands import escape_text, is_command, is_own_command, run_command, unescape_text
-from steersman.cli.chat.console import Console
+from steersman.cli.chat.console import Console, take_in_steps
 from steersman.cli.chat.conversation import Conversation, CtrlC, Kind, truncate_lines
 from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.drafts import Pastes, attach_files
@@ -86,7 +86,7 @@ class Screen:
             on_text_changed=lambda _: self._clear_hint(),
         )
         self.output = Console(color=color, gone=lambda: self.leave(HUNG_UP))
-        self._printed: list[str] = []
+        self.printed: list[str] = []
         self._breaking = CtrlC()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._preparation = Preparation(started, self._show_hint, lambda text: self.say("notice", text))
@@ -220,10 +220,6 @@ class Screen:
         """Asks for a yes."""
         return await self.questions.confirm(question, content)
 
-    def print_above(self, text: str) -> None:
-        """Prints lines that are ready to be written, after all that is finished."""
-        self._printed.append(f"{self.show.take_finished(self.output.get_size().columns)}\n{text}\n")
-
     # Input
 
     def submit(self, text: str, *, later: bool = False) -> None:
@@ -336,11 +332,13 @@ class Screen:
     def _print_finished(self) -> None:
         """Writes finished output into the scrollback, above everything that is redrawn."""
         size = self.output.get_size()
-        text = "".join(self._printed)
-        self._printed.clear()
+        text = "".join(self.printed)
+        self.printed.clear()
         if self.question is None:
             # Nothing moves while a question is open: it stays right above its answer.
             text += self.show.take_finished(size.columns)
+            if self.show.page.waiting:
+                self.refresh()  # the next frame goes on; keys are read before it
         self.live = self._render_live(size)
         drawn = self.app.renderer.last_rendered_screen
         wanted = self.app.layout.container.preferred_height(size.columns, size.rows).preferred
@@ -389,7 +387,10 @@ class Screen:
                 await asyncio.wait([self._own])
             self.conversation.interrupt()
             await self.conversation.wait_until_idle()
-            self.output.write_raw("".join(self._printed) + self.show.take_finished(self.output.get_size().columns))
+            self.output.write_raw("".join(self.printed))
+            async for finished in take_in_steps(self.show, self.output):
+                self.output.write_raw(finished)
+                self.output.release()
             self.output.release()
 
     async def _tick(self) -> None:

@@ -36,8 +36,12 @@ class Piece(NamedTuple):
     draw: Draw
 
 
+_MANY_LINES = 1_000
+"""After so many lines, the rest of the queue is for the next step."""
+
+
 class Page:
-    """A queue of output; rendered only when taken."""
+    """A queue of output; rendered only when taken, in steps."""
 
     def __init__(self, *, color: bool) -> None:
         self.color = color
@@ -46,8 +50,8 @@ class Page:
 
     @property
     def waiting(self) -> bool:
-        """Whether something is complete and not taken yet."""
-        return any(isinstance(piece, Piece) or piece.closed for piece in self._queue)
+        """Whether something can be taken: a complete piece, or more of a text than one step takes."""
+        return bool(self._queue) and (isinstance(self._queue[0], Piece) or self._queue[0].waiting)
 
     def put(self, kind: Kind, draw: Draw) -> Piece:
         """Adds a complete piece."""
@@ -74,6 +78,12 @@ class Page:
         """Adds a note; the text is sanitized here."""
         self.put("note", lambda width: self._render_note(sign, style, text, width))
 
+    def add_markdown(self, text: str) -> None:
+        """Adds a complete Markdown text."""
+        stream = self.open_stream()
+        stream.add(text)
+        stream.close()
+
     def open_stream(self) -> StreamingMarkdown:
         """Adds a Markdown text that arrives in pieces."""
         text = StreamingMarkdown(color=self.color)
@@ -81,15 +91,15 @@ class Page:
         return text
 
     def take_finished(self, width: int) -> list[str]:
-        """Returns the lines that no longer change, each once."""
+        """Returns the next lines that no longer change, each once; a step takes some, and the rest is `waiting`."""
         lines: list[str] = []
-        while self._queue:
+        while self._queue and len(lines) < _MANY_LINES:
             piece = self._queue[0]
             if isinstance(piece, Piece):
                 self._append(lines, piece.kind, piece.draw(width))
             else:
                 self._append(lines, "text", piece.take_finished(width))
-                if not piece.closed:
+                if not piece.done:
                     break
             self._queue.popleft()
         return lines

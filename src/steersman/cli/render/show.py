@@ -1,6 +1,7 @@
 """Renders a run: takes events, and returns lines. No terminal and no waiting; a delta costs one append.
 
 `take_finished` returns lines that no longer change, each once and in order; `render_live` returns the changing part.
+A call of `take_finished` is a step that ends soon, however long an answer is; `page.waiting` says that there is more.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from steersman.cli.render.calls import (
 )
 from steersman.cli.render.lines import BOLD, CYAN, DIM, RED, YELLOW, crop, paint
 from steersman.cli.render.notes import describe_end, describe_event, describe_failure, describe_retry
-from steersman.cli.render.streaming_markdown import render_markdown
 from steersman.cli.render.whole_output import read_whole_output
 from steersman.cli.terminal.numbers import SEPARATOR, describe_cost, describe_usage, format_count, format_elapsed
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -206,9 +206,9 @@ class RunDisplay:
         self._color = color
         self._verbose = verbose
         self._clock = clock
-        self._page = Page(color=color)
-        self._answer = Answer(self._page, verbose=verbose)
-        self._work = ToolCalls(self._page, verbose=verbose, workspace=workspace, clock=clock, hint=hint)
+        self.page = Page(color=color)
+        self._answer = Answer(self.page, verbose=verbose)
+        self._work = ToolCalls(self.page, verbose=verbose, workspace=workspace, clock=clock, hint=hint)
         self._waiting = ""
         self._retry_at: float | None = None
         self._usage = Usage()
@@ -245,7 +245,7 @@ class RunDisplay:
     @property
     def changed(self) -> bool:
         """Whether there is something new to draw since the last `render_live`."""
-        return self._dirty or self._page.waiting or (self.busy and self._pick_frame() != self._frame)
+        return self._dirty or self.page.waiting or (self.busy and self._pick_frame() != self._frame)
 
     def show_event(self, event: AgentEvent) -> None:
         """Takes an event."""
@@ -253,19 +253,19 @@ class RunDisplay:
         if (hear := self._event_methods.get(type(event))) is not None:
             hear(event)
         if (note := describe_event(event, verbose=self._verbose)) is not None:
-            self._page.add_note(*note)
+            self.page.add_note(*note)
 
     def say(self, kind: Said, text: str) -> None:
         """Adds a text that is not an event: typed input, a notice, an error or an earlier answer; sanitizes it."""
         self._dirty = True
         if kind == "user":
-            self._page.put("user", lambda width: self._page.render_prefixed("\u276f ", CYAN, text, BOLD, width))
+            self.page.put("user", lambda width: self.page.render_prefixed("\u276f ", CYAN, text, BOLD, width))
         elif kind == "answer":
-            self._page.put("text", lambda width: render_markdown(text, width, self._color).split("\n"))
+            self.page.add_markdown(text)
         elif kind == "error":
-            self._page.add_note(text, RED, "\u2717 ")
+            self.page.add_note(text, RED, "\u2717 ")
         else:
-            self._page.add_note(text)
+            self.page.add_note(text)
 
     def expand(self) -> None:
         """Shows the whole output of the last tool call; asked again, of all calls of the run."""
@@ -274,8 +274,8 @@ class RunDisplay:
         self._dirty = True
 
     def take_finished(self, width: int) -> str:
-        """Returns the lines that no longer change and were not returned before, each with its line break."""
-        return "".join([f"{line}\n" for line in self._page.take_finished(width)])
+        """Returns the next lines that no longer change and were not returned before, each with its line break."""
+        return "".join([f"{line}\n" for line in self.page.take_finished(width)])
 
     def render_live(self, width: int, rows: int) -> str:
         """Renders the lines that still change, at most `rows`; empty if no run is going on."""
@@ -291,10 +291,10 @@ class RunDisplay:
         )
         body: list[str] = []
         for kind, part in parts:
-            if part and part[0] and (body or self._page.last not in (None, kind)):
+            if part and part[0] and (body or self.page.last not in (None, kind)):
                 body.append("")
             body += part
-        if rows > 2 and (body or self._page.last is not None):
+        if rows > 2 and (body or self.page.last is not None):
             body.append("")
         return "\n".join([*body[max(0, len(body) - rows + 1) :], self._render_status(width)])
 
@@ -359,7 +359,7 @@ class RunDisplay:
         self._usage = self._usage + message.usage
         self._model = message.model or self._model
         if message.stop_reason == "length":
-            self._page.add_note("The answer was truncated: it reached its token limit.", YELLOW)
+            self.page.add_note("The answer was truncated: it reached its token limit.", YELLOW)
 
     def _on_tool_start(self, event: ToolExecutionStart) -> None:
         self._answer.clear_calls()
@@ -393,8 +393,8 @@ class RunDisplay:
         self._work.clear()
         self._stop_waiting()
         if (note := describe_end(event, verbose=self._verbose)) is not None:
-            self._page.add_note(*note)
+            self.page.add_note(*note)
         seconds = None if self._began is None else self._clock() - self._began
         if line := describe_cost(event.usage, seconds=seconds, model=self._model):
-            self._page.put("end", lambda width: self._page.render_prefixed("", DIM, line, DIM, width))
+            self.page.put("end", lambda width: self.page.render_prefixed("", DIM, line, DIM, width))
         self._began = None

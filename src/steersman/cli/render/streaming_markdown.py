@@ -1,8 +1,12 @@
-"""Renders Markdown that is still arriving: finished blocks once, and only the unfinished one again and again."""
+"""Renders Markdown that is still arriving: finished blocks once, and only the unfinished one again and again.
+
+A step takes up to 16,000 characters, so that keys are read between the steps of a text that arrives at once.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import NamedTuple
 
 from markdown_it.tree import SyntaxTreeNode
@@ -15,6 +19,10 @@ _LONGEST = 4_000
 
 
 _LONGEST_TABLE = 12_000
+
+
+STEP = 16_000
+"""The most characters that a step renders; more than the longest unfinished block, so that each step gets on."""
 
 
 _SHOWN = 2_500
@@ -60,7 +68,7 @@ class StreamingMarkdown:
     def __init__(self, *, color: bool) -> None:
         self.closed = False
         self._color = color
-        self._new: list[str] = []
+        self._new: deque[str] = deque()
         self._tail = ""
         self._fence: _Fence | None = None
         self._code: Highlighter | None = None
@@ -71,7 +79,11 @@ class StreamingMarkdown:
 
     def add(self, text: str) -> None:
         """Adds text."""
-        self._new.append(text)
+        if len(text) <= STEP:
+            self._new.append(text)
+        else:
+            # In parts, so that a step does not copy all the rest of a very long text.
+            self._new.extend(text[place : place + STEP] for place in range(0, len(text), STEP))
 
     def close(self) -> None:
         """Ends the text."""
@@ -79,17 +91,34 @@ class StreamingMarkdown:
 
     def drop(self) -> None:
         """Forgets what was not returned yet."""
-        self._new, self._tail, self._fence, self._code = [], "", None, None
+        self._new, self._tail, self._fence, self._code = deque(), "", None, None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next step has something to do, also if nothing more arrives."""
+        # One character may be a high surrogate that waits for its other half.
+        return self.closed or self._grown or any(len(part) > 1 for part in self._new)
+
+    @property
+    def done(self) -> bool:
+        """Whether the text has ended and all of it was returned."""
+        return self._ended and not self._tail
+
+    @property
+    def _ended(self) -> bool:
+        return self.closed and not self._new
 
     def take_finished(self, width: int) -> list[str]:
-        """Returns the lines that no longer change, each once."""
+        """Returns the next lines that no longer change, each once; a step that ends, however much text there is."""
         self._absorb()
-        if not self._grown and not self.closed:
+        if not self._grown and not self._ended:
             return []
         self._grown = False
         lines: list[str] = []
         while self._step(width, lines):
             pass
+        if self._ended:
+            self._tail = ""
         return lines
 
     def render_live(self, width: int) -> list[str]:
@@ -118,13 +147,21 @@ class StreamingMarkdown:
         return _find_table_header(self._tail) + self._tail[line + 1 if line >= 0 else cut :]
 
     def _absorb(self) -> None:
-        if not self._new:
-            return
-        new = "".join(self._new)
+        """Takes new text, until there is enough for a step."""
+        room, parts = STEP - len(self._tail), list[str]()
+        while self._new and room > 0:
+            part = self._new.popleft()
+            if len(part) > room:
+                self._new.appendleft(part[room:])
+            parts.append(part[:room])
+            room -= len(parts[-1])
+        new = "".join(parts)
         # A high surrogate waits for its other half; a lone surrogate is replaced.
-        held = "" if self.closed else new[-1:] if _HIGH_SURROGATE.search(new) else ""
-        self._new = [held] if held else []
-        new = new.removesuffix(held) if held else new
+        if not self._ended and _HIGH_SURROGATE.search(new):
+            self._new.appendleft(new[-1])
+            new = new[:-1]
+        if not new:
+            return
         if not new.isascii():
             new = new.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         self._grown = self._grown or "\n" in new or len(self._tail) + len(new) > _LONGEST
@@ -148,18 +185,18 @@ class StreamingMarkdown:
             self._tail = self._tail[_find_offset(whole, end + 1) :]
             return True
         self._tail = partial
-        if len(partial) > _LONGEST or (self.closed and partial):
+        if len(partial) > _LONGEST or (self._ended and partial):
             if not fence.is_closed_by(partial):
                 lines += render_code(partial, fence.info, width, color=self._color, block=self._code)
             self._tail = ""
         return False
 
     def _take_blocks(self, width: int, lines: list[str]) -> bool:
-        if not self.closed and _is_only_table(self._tail):
+        if not self._ended and _is_only_table(self._tail):
             self._take_part(width, lines)
             return False
         # An incomplete line may still become something else.
-        complete = self._tail if self.closed else self._tail[: self._tail.rfind("\n") + 1]
+        complete = self._tail if self._ended else self._tail[: self._tail.rfind("\n") + 1]
         source = complete.split("\n")
         taken = 0
         pieces = self._split_blocks(complete)
@@ -167,14 +204,14 @@ class StreamingMarkdown:
             following = pieces[index + 1] if index + 1 < len(pieces) else None
             if (
                 piece.node.type == "fence"
-                and (opened := _find_open_fence(piece, source, closed=self.closed)) is not None
+                and (opened := _find_open_fence(piece, source, closed=self._ended)) is not None
             ):
                 lines += self._render_gap(piece)
                 self.given, self._last_list, self._fence = True, "", opened
                 self._code = Highlighter(find_language(opened.info) if self._color else None)
                 self._tail = self._tail[_find_offset(source, piece.start + 1) :]
                 return True
-            if following is None and not self.closed and not _is_complete(piece, source):
+            if following is None and not self._ended and not _is_complete(piece, source):
                 taken = piece.start
                 break
             lines += self._render_block(piece, width)
@@ -191,13 +228,15 @@ class StreamingMarkdown:
         longest = _LONGEST_TABLE if repeated else _LONGEST
         if len(self._tail) <= longest:
             return
-        cut = max(self._tail.rfind("\n", 0, longest), 0) or max(self._tail.rfind(" ", 0, longest), 0) or longest
+        start = len(repeated) + 1
+        places = (self._tail.rfind(sign, start, longest) for sign in "\n ")
+        cut = next((place for place in places if place > 0), longest)
         first, rest = self._tail[:cut], repeated + self._tail[cut:].removeprefix("\n")
         for piece in self._split_blocks(first):
             lines += self._render_block(piece, width)
             self.given = True
         self._tail = rest
-        self._grown = len(rest) > _LONGEST
+        self._grown = len(rest) > longest
 
     def _split_blocks(self, text: str) -> list[_Block]:
         pieces: list[_Block] = []
@@ -268,4 +307,7 @@ def render_markdown(text: str, width: int, color: bool) -> str:
     streamed = StreamingMarkdown(color=color)
     streamed.add(text)
     streamed.close()
-    return "\n".join(streamed.take_finished(width))
+    lines: list[str] = []
+    while not streamed.done:
+        lines += streamed.take_finished(width)
+    return "\n".join(lines)

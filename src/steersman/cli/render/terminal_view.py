@@ -74,7 +74,8 @@ class TerminalView:
             task.cancel()
             await asyncio.wait([task])
         await self._wait_for_write()
-        self._start_writing(self._render_frame(with_live=False))
+        await self.settle()
+        self._start_writing()
         await self._wait_for_write()
 
     async def show(self, stream: EventStream) -> RunResult:
@@ -84,9 +85,16 @@ class TerminalView:
                 self._show.show_event(event)
             return await stream
 
+    async def settle(self) -> None:
+        """Renders all that is finished, step by step; other tasks run between the steps."""
+        self._drawn.append(self._render_frame(with_live=False))
+        while self._show.page.waiting and not self._gone:
+            await asyncio.sleep(0)
+            self._drawn.append(self._render_frame(with_live=False))
+
     @contextmanager
     def pause(self) -> Generator[None]:
-        """Removes the live part while a question is open on the same terminal."""
+        """Removes the live part while a question is open on the same terminal; `settle` comes before it."""
         self._paused += 1
         # Also writes a draw that still waits for the thread; later it would overwrite the question.
         self._drawn.append(self._render_frame(with_live=False))
@@ -124,14 +132,14 @@ class TerminalView:
         return max(_NARROWEST, columns or 80), max(2, rows or 24)
 
     async def _write(self, text: str) -> None:
-        self._start_writing(text)
+        self._drawn.append(text)
+        self._start_writing()
         if self._writing is not None:
             # A cancelled draw is still written completely: half of it would leave the cursor hidden.
             await asyncio.shield(self._writing)
 
-    def _start_writing(self, text: str) -> None:
-        if text and not self._gone:
-            self._drawn.append(text)
+    def _start_writing(self) -> None:
+        if any(self._drawn) and not self._gone:
             self._writing = asyncio.ensure_future(call_in_thread(self._write_queued))
 
     async def _wait_for_write(self) -> None:

@@ -65,6 +65,10 @@ class TerminalOutput:
         finally:
             self._stderr.redirect = None
 
+    async def settle(self) -> None:
+        """Draws all that is finished."""
+        await self._view.settle()
+
     def pause(self) -> AbstractContextManager[None]:
         """Draws nothing while a question is open."""
         return self._view.pause()
@@ -248,7 +252,7 @@ class _Invocation:
         if drawn is not None:
             self._drawn = True
             if asking is not None:
-                asking.pause = drawn.pause
+                asking.settle, asking.pause = drawn.settle, drawn.pause
             return drawn
         streaming = is_terminal(STDOUT) or not started.agent.tools or _is_watched(self._options)
         plain = PlainText(self._writer, self._stderr, streaming=streaming, structured=structured)
