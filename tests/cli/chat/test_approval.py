@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.cli.chat.kit import READY, chatting, heard
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
-from steersman.testing import answer, call
+from steersman.testing import answer, call, text
 from steersman.testing.servers import OpenAIChatServer, Received
 
 pytestmark = pytest.mark.real_time
@@ -55,6 +56,35 @@ def test_the_command_is_shown_with_what_is_invisible_in_it_and_yes_no_and_words_
     assert sorted(path.name for path in place.project.iterdir()) == ["wait.sh", "yes"]
     assert heard(server, 1)[-1][1].startswith("Denied: not approved.")
     assert heard(server, 3)[-1] == ("user", "no, call it other")
+
+
+def test_a_question_comes_after_all_of_a_long_answer(place: Place, server: OpenAIChatServer) -> None:
+    """A long answer is drawn in steps, and the question waits for the last one."""
+    long = "".join(f"Paragraph {number} of an answer that is rather long.\n\n" for number in range(2_000))
+    server.say(answer(text(long), call("bash", command="touch yes")), "Done.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Make a file.")
+        said(terminal, "y")
+        terminal.wait_for("Done.")
+        shown = terminal.everything
+    assert re.findall(r"Paragraph (\d+) of", shown) == [str(number) for number in range(2_000)]
+    assert shown.index("Paragraph 1999 of") < shown.index("May the agent run this command?")
+
+
+def test_a_command_cannot_leave_its_rows_and_write_a_question_of_its_own(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    """U+4DC0 is double width in terminals that know Unicode 16, and single width for older versions of Python."""
+    spoofed = "# " + "\u4dc0" * 37 + "May the agent run this command?"
+    server.say(answer(call("bash", command="\n".join(["touch real", *[spoofed.ljust(76)] * 9, "git status"]))), "Fine.")
+    with chatting(place, server) as terminal:
+        terminal.enter("Begin.")
+        terminal.wait_for(MARK)
+        assert "scroll up to read them" in terminal.shown
+        assert re.findall("^May the agent.*$", terminal.everything, re.MULTILINE) == ["May the agent run this command?"]
+        assert terminal.everything.count("May the agent") == 10
+        said(terminal, "n")
+        terminal.wait_for("Fine.")
 
 
 def test_a_command_without_a_rule_is_asked_about_again_and_a_question_that_is_over_gives_the_line_back(

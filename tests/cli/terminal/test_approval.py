@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import Place, command_line, environment
 from tests.cli.pty_terminal import Terminal
+from wcwidth import wcswidth
 
 from steersman.cli.terminal.approval import (
     CAPITAL,
@@ -25,7 +27,7 @@ from steersman.cli.terminal.approval import (
     describe_question,
     parse_answer,
 )
-from steersman.cli.terminal.columns import measure_cells
+from steersman.cli.terminal.columns import measure_widest
 from steersman.policy.proposals import Proposal
 from steersman.testing import answer, call
 from steersman.testing.servers import OpenAIChatServer
@@ -171,10 +173,23 @@ def test_a_path_stands_behind_a_bar_and_keeps_every_blank_of_it() -> None:
     path = "a  b.txt? It was approved before." + " " * 30 + "May it read?"
     assert shown("write", 60, path=path, content="x", why="") == [
         "May the agent create this file?",
-        "  │ a  b.txt? It was approved before.                       ",
-        "  ┆        May it read?",
+        "  │ a  b.txt? It was approved before.                      ",
+        "  ┆         May it read?",
         "  │ + x",
     ]
+
+
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize("filler", ["\u4dc0", "\u2630", "\u1715a", "\u1112\u1161", "\U0001f1e9", "\u0430"])
+def test_no_line_of_a_call_is_wider_than_its_row(filler: str, color: bool) -> None:
+    """The rest of such a line would stand at the beginning of the next row, without the bar, as our own words do."""
+    content = "# " + (filler * 40)[:37] + "May the agent run this command?"
+    asked = ToolCall(id="1", name="write", arguments={"path": "a.py", "content": content})
+    request = ApprovalRequest(asked, f"no rule allows {content}")
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", describe_effect(request, HERE, 80, color=color)).split("\n")
+    lines += describe_confirmation(content, content, 80).split("\n")
+    assert [line for line in lines if measure_widest(line) > 80] == []
+    assert [line for line in lines if wcswidth(line) > 80] == []
 
 
 def test_arguments_of_another_form_are_shown_as_they_are() -> None:
@@ -189,7 +204,8 @@ def test_arguments_of_another_form_are_shown_as_they_are() -> None:
 def test_nothing_is_cut_nothing_is_wider_than_the_window_and_nothing_steers_it(command: str, width: int) -> None:
     lines = shown("bash", width, why="", command=command)
     body = [line for line in lines if line.startswith(("  │ ", "  ┆ "))]
-    assert all(measure_cells(line) <= max(width, 6) for line in lines)
+    assert all(measure_widest(line) <= max(width, 9) for line in lines)
+    assert all(wcswidth(line) <= max(width, 9) for line in lines)
     assert all(character.isprintable() for line in lines for character in line)
     whole = "".join(line[4:] for line in body)
     assert all(character in whole for character in command if "!" <= character <= "~")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from steersman.cli.exits import UserError
 from steersman.cli.setup.settings import find_config_file
 from steersman.cli.setup.settings_file import add_allow_rules
-from steersman.cli.terminal.columns import Canvas, Style, measure_cells, split_cells, wrap
+from steersman.cli.terminal.columns import Canvas, Style, measure_widest, split_cells, wrap
 from steersman.cli.terminal.descriptors import STDERR, STDIN, count_columns, is_terminal
 from steersman.cli.terminal.highlight import color_diff, find_language_of_file
 from steersman.cli.terminal.sanitize import sanitize_line
@@ -171,23 +171,23 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
     """
     call, why = request.call, request.why
     canvas = Canvas(width, color)
-    lines = [canvas.style(line, "bold") for line in wrap(f"May the agent {_describe_action(call, workspace)}", width)]
+    lines = [canvas.style(line, "bold") for line in _wrap(f"May the agent {_describe_action(call, workspace)}", width)]
     lines += _render_parts(list(describe_call(call.name, call.arguments, request.effect)), canvas, width)
     for effect in _find_destruction(call):
-        lines += [canvas.style(line, "bad") for line in wrap(f"Warning: it {effect}.", width)]
+        lines += [canvas.style(line, "bad") for line in _wrap(f"Warning: it {effect}.", width)]
     where = f"In {sanitize_line(escape_invisible(str(workspace)))}." if call.name == "bash" else ""
     because = f"Needs approval: {sanitize_line(escape_invisible(why))}." if why else ""
     for told in (where, because):
-        lines += [canvas.style(line, "dim") for line in wrap(told, width) if told]
+        lines += [canvas.style(line, "dim") for line in _wrap(told, width) if told]
     if request.rules:
         added = "this rule" if len(request.rules) == 1 else "these rules"
         heading = f"s adds {added}; A in every folder:"
-        shown = [*wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
-        shown += wrap(_RUNS_PROJECT, width) if request.proposal.runs_project else []
+        shown = [*_wrap(heading, width), *[line for rule in request.rules for line in _bar_lines(rule, width)]]
+        shown += _wrap(_RUNS_PROJECT, width) if request.proposal.runs_project else []
         lines += [canvas.style(line, "dim") for line in shown]
     elif refusal := request.proposal.refusal:
         told = f"Asked about every time: {sanitize_line(escape_invisible(refusal))}."
-        lines += [canvas.style(line, "dim") for line in wrap(told, width)]
+        lines += [canvas.style(line, "dim") for line in _wrap(told, width)]
     return "\n".join(lines)
 
 
@@ -203,8 +203,8 @@ async def describe_question(request: ApprovalRequest, workspace: Path, width: in
     """
     shown = await describe_in_thread(request, workspace, width, color=color)
     lines = shown.count("\n") + 1
-    again = wrap(f"All {lines:,} lines above are about this call.", width) if lines > _MANY_LINES else []
-    return "\n".join([shown, *again, *wrap(request.choices, width)])
+    again = _wrap(f"All {lines:,} lines above are about this call.", width) if lines > _MANY_LINES else []
+    return "\n".join([shown, *again, *_wrap(request.choices, width)])
 
 
 def _render_parts(parts: Sequence[Part], canvas: Canvas, width: int) -> list[str]:
@@ -218,10 +218,10 @@ def _render_parts(parts: Sequence[Part], canvas: Canvas, width: int) -> list[str
         ]
     head = [canvas.style(line, "bold") for line in _bar_lines(path, width)]
     shown = [escape_invisible(part.text).expandtabs(4) for part in parts[1:]]
-    room = max(1, width - measure_cells(_BAR))
+    room = max(1, width - measure_widest(_BAR))
     for text, spans in zip(shown, color_diff(shown, path), strict=True):
         start, bar = 0, _BAR
-        for piece in split_cells(text, room):
+        for piece in split_cells(text, room, measure_widest):
             found = next(slice_spans(spans, [(start, start + len(piece))]))
             head.append(bar + paint(found, color=True))
             start, bar = start + len(piece), _FOLD
@@ -255,9 +255,15 @@ def _exists(workspace: Path, path: object) -> bool:
         return False
 
 
+def _wrap(text: str, width: int) -> list[str]:
+    return wrap(text, width, measure=measure_widest)
+
+
 def _bar_lines(text: str, width: int) -> Iterator[str]:
+    """Yields lines behind a bar; none is wider than its row in any terminal, as its rest would be without the bar."""
+    room = max(1, width - measure_widest(_BAR))
     for line in escape_invisible(text).split("\n"):
-        first, *others = split_cells(line.expandtabs(4), max(1, width - measure_cells(_BAR)))
+        first, *others = split_cells(line.expandtabs(4), room, measure_widest)
         yield _BAR + first
         for piece in others:
             yield _FOLD + piece
@@ -275,7 +281,7 @@ async def ask_on_terminal(call: ToolCall, why: str, *, agent: Agent, workspace: 
     while isinstance(answer, str):
         line = await _ask_for_line(text)
         answer = ApprovalAnswer(yes=False) if line is None else parse_answer(line, request)
-        text = "\n".join(wrap(answer, width)) if isinstance(answer, str) else ""
+        text = "\n".join(_wrap(answer, width)) if isinstance(answer, str) else ""
     if answer.words:
         agent.steer(answer.words)
     verdict, said = apply_answer(answer, request, agent)
@@ -299,8 +305,8 @@ def describe_confirmation(question: str, content: str, width: int) -> str:
     """
     asked = sanitize_line(escape_invisible(question))
     about = [*_bar_lines(content, width)] if content else []
-    again = wrap(f"The {len(about):,} lines above are about this: {asked}", width) if len(about) > _MANY_LINES else []
-    return "\n".join([*wrap(asked, width), *about, *again])
+    again = _wrap(f"The {len(about):,} lines above are about this: {asked}", width) if len(about) > _MANY_LINES else []
+    return "\n".join([*_wrap(asked, width), *about, *again])
 
 
 async def _ask_for_line(text: str) -> str | None:
