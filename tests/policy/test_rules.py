@@ -513,6 +513,22 @@ def test_a_forbidden_command_is_found_wherever_it_hides(command: str) -> None:
         ("git branch -D:*", "git branch -a", "allow"),
         ("docker run --privileged:*", "docker run -it alpine", "ask"),
         ("docker run --privileged:*", "docker run alpine", "allow"),
+        ("docker run --privileged:*", "docker container run --privileged alpine", "deny"),
+        ("docker rm:*", "docker container rm x", "deny"),
+        ("docker rm:*", "sudo docker --context a container remove -f x", "deny"),
+        ("docker rm:*", "podman container rm x", "allow"),
+        ("podman rm:*", "podman container rm x", "deny"),
+        ("docker rm", "docker container rm x", "deny"),
+        ("docker rm:*", "docker image rm x", "allow"),
+        ("docker rm:*", "docker container ls", "allow"),
+        ("docker rmi:*", "docker image rm x", "deny"),
+        ("docker image rm:*", "docker rmi x", "deny"),
+        ("docker container rm:*", "docker rm x", "deny"),
+        ("docker volume rm:*", "docker volume remove x", "deny"),
+        ("docker volume rm:*", "docker rm x", "allow"),
+        ("docker build:*", "docker buildx build .", "deny"),
+        ("docker rm -f:*", "docker container rm -f x", "deny"),
+        ("docker rm -f:*", "docker container rm x", "allow"),
         ("frobnicate --danger:*", "frobnicate -x", "ask"),
         ("frobnicate --danger:*", "frobnicate --safe", "allow"),
         ("frobnicate -d:*", "frobnicate --remove", "ask"),
@@ -667,3 +683,11 @@ def test_a_rule_list_is_read_once() -> None:
     rules = iter(["bash(ls:*)"])
     policy = Approval(allow=cast(Any, rules))
     assert [says(policy, "bash", command="ls") for _ in range(3)] == ["allow"] * 3
+
+
+@each_row("command", ["docker container rm x", "docker container exec x sh", "docker image rm x"])
+def test_another_name_of_a_command_is_not_allowed_by_a_rule_for_the_first(command: str) -> None:
+    """Only `deny` and `ask` know other names."""
+    policy = Approval(allow=["bash(docker rm x)", "bash(docker exec x sh)", "bash(docker rmi x)"])
+    assert judge(policy, "bash", command=command).says == "ask"
+    assert judge(policy, "bash", command="docker rm x").says == "allow"

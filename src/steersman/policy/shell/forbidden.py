@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from steersman.policy.patterns import Match, fold_lookalikes
+from steersman.policy.shell.aliases import list_aliases
 from steersman.policy.shell.command_view import (
     BETWEEN,
     MANY,
@@ -33,6 +34,7 @@ class ForbiddenCommand:
     """
 
     __slots__ = (
+        "_aliases",
         "_exact",
         "_is_doubled",
         "_kinds",
@@ -49,12 +51,19 @@ class ForbiddenCommand:
     )
 
     def __init__(
-        self, words: Sequence[str], *, is_open: bool = False, pieces: Sequence[str] = (), hints: Sequence[str] = ()
+        self,
+        words: Sequence[str],
+        *,
+        is_open: bool = False,
+        pieces: Sequence[str] = (),
+        hints: Sequence[str] = (),
+        aliases: Sequence[ForbiddenCommand] = (),
     ) -> None:
         self.words = tuple(words)
         self.open = is_open
         self.pieces = tuple(pieces)
         self.hints = tuple(hints)
+        self._aliases = tuple(aliases)
         self._options = [word for word in self.words[1:] if word.startswith("-")]
         self._operands = [word for word in self.words[1:] if not word.startswith("-")]
         # The options by their single names, and the rule without them.
@@ -73,7 +82,11 @@ class ForbiddenCommand:
         self._is_doubled = any(name.startswith(start) for name in names for start in self._starts)
 
     def match(self, view: CommandView) -> Match:
-        """Whether any part of a command matches, or may match."""
+        """Whether any part of a command matches, or may match, by this name or another of the same command."""
+        found = [self._match_name(view), *[other.match(view) for other in self._aliases]]
+        return "yes" if "yes" in found else "maybe" if "maybe" in found else "no"
+
+    def _match_name(self, view: CommandView) -> Match:
         if view.is_too_long:
             return "maybe" if self.words or self.pieces else "yes"
         if self.pieces:
@@ -228,7 +241,8 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
         raise ValueError("it names no command")
     if words:
         words[0] = words[0].rpartition("/")[2] or words[0]
-    return ForbiddenCommand(words, is_open=joined)
+    aliases = [ForbiddenCommand(other, is_open=joined) for other in list_aliases(words)]
+    return ForbiddenCommand(words, is_open=joined, aliases=aliases)
 
 
 def _has_hint(hint: str, view: CommandView) -> bool:
