@@ -173,6 +173,15 @@ def test_help_and_version_load_nothing_heavy(place: Place) -> None:
     assert codes in " ".join(done.text.split())
 
 
+@pytest.mark.parametrize("word", ["tools", "config", "login", "chat", "run", "resume"])
+def test_a_command_that_other_programs_have_is_no_prompt(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        parse([word])
+    said = " ".join(capsys.readouterr().err.split())
+    assert (done.value.code, f"error: '{word}' is not a command: " in said) == (2, True)
+    assert said.endswith(f"If it is a prompt: steersman -- {word}")
+
+
 @pytest.mark.real_time
 @pytest.mark.parametrize(
     ("line", "meant"),
@@ -194,10 +203,12 @@ def test_a_command_with_a_slip_in_it_is_no_prompt(line: str, meant: str, capsys:
 
 
 @pytest.mark.parametrize(
-    "line", ["session of parliament", "model me a house", "-p docter", "-- docter", "explain", "hello"]
-)
+    "line",
+    ["session of parliament", "model me a house", "-p docter", "-- docter", "explain", "hello", "tools that are here",
+     "-p tools", "-- tools", "-c continue", "Tools?"],
+)  # fmt: skip
 def test_words_that_only_begin_like_a_command_are_a_prompt(line: str) -> None:
-    assert parse(line.split()).prompt == line.replace("-p ", "").replace("-- ", "")
+    assert parse(line.split()).prompt == re.sub("^-[-pc] ", "", line)
 
 
 def test_every_flag_is_documented(place: Place) -> None:

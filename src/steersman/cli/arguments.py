@@ -35,8 +35,14 @@ SUBCOMMANDS = {
 MODES = ("ask", "accept-edits", "plan", "bypass")
 SESSION_ACTIONS = ("list", "show", "export", "rerun", "branch", "rm")
 _FLAG_WORDS = {"help": "--help", "version": "--version"}
+# Commands that other programs of this kind have, and where to find the same here.
+_ELSEWHERE = {
+    "tools permissions": "--help lists the flags for tools and approval",
+    "config settings login logout auth": "'steersman doctor' says what is set up",
+    "chat start run exec ask": "'steersman' starts a chat, and with a prompt answers it",
+    "resume continue history": "-c continues the last session, 'steersman sessions list' shows what -r can continue",
+}
 THINKING = ("off", "minimal", "low", "medium", "high")
-
 
 # The modules that add a command's own options: loaded only for that command.
 _SUBCOMMAND_MODULES = {
@@ -270,6 +276,9 @@ def _check_mistyped_command(
     from difflib import get_close_matches
 
     word, *others = words
+    for known, where in _ELSEWHERE.items():
+        if not others and word in known.split() and not options.continue_ and options.resume is None:
+            parser.error(f"{word!r} is not a command: {where}. If it is a prompt: steersman -- {word}")
     near = get_close_matches(word.lower(), [*SUBCOMMANDS, *_FLAG_WORDS], 1, 0.75)
     if not near or (others and not (near[0] == "sessions" and get_close_matches(others[0], SESSION_ACTIONS, 1, 0.7))):
         return
