@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -21,6 +22,8 @@ USER_FILES = (".steersman/AGENTS.md", ".agents/AGENTS.md", ".claude/CLAUDE.md")
 
 MAX_BYTES = 32_768
 MAX_TOTAL = 131_072
+MAX_FOLDERS = 64
+"""How many folders, the workspace and those above it, may belong to a project."""
 
 _INTRODUCTION = (
     "Instructions of the user and of the project, the outermost first; where two disagree, the later one holds. "
@@ -63,11 +66,14 @@ def find_instructions(
 
 
 def _list_folders(workspace: Path) -> list[Path]:
-    """The workspace and the folders above it up to its repository, as far as they have the same owner."""
+    """The workspace and the folders above it up to its repository, as far as they have the same owner.
+
+    A repository that is more than `MAX_FOLDERS` above is not looked for: each level costs more than the one below.
+    """
     start = Path(os.path.realpath(workspace, strict=True))
     owner = start.stat().st_uid
     folders: list[Path] = []
-    for folder in (start, *start.parents):
+    for folder in islice((start, *start.parents), MAX_FOLDERS):
         if folder.stat().st_uid != owner:
             break
         folders.append(folder)

@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from steersman.tools.builtin.walk import Deadline, DeadlinePassed, Walk, format_
 from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
 from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
 from steersman.tools.output import ToolContext
+from steersman.tools.read_budget import BudgetSpent, ReadBudget
 from steersman.tools.text import to_one_line
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
@@ -30,6 +32,8 @@ MAX_NAME = 64
 MAX_DESCRIPTION = 1_024
 MAX_LISTED = 16_000
 MAX_FILES = 200
+MAX_FOLDERS = 64
+"""How many folders, the workspace and those above it, may belong to a project."""
 
 _INTRODUCTION = (
     "Skills are folders with instructions for particular tasks. When a task fits one of these, "
@@ -50,10 +54,13 @@ class Skill:
 
     def read(self, file: str = SKILL_FILE) -> str:
         """Read a text file of the skill's folder."""
-        data = self.home.read_bytes(file, limit=MAX_BYTES)
-        if b"\0" in data:
-            raise ToolError(f"{file!r} of skill {self.name!r} is not a text file.")
-        return data.decode("utf-8-sig", "replace")
+        return _decode(self.home.read_bytes(file, limit=MAX_BYTES), file, self.name)
+
+
+def _decode(data: bytes, file: str, skill: str) -> str:
+    if b"\0" in data:
+        raise ToolError(f"{file!r} of skill {skill!r} is not a text file.")
+    return data.decode("utf-8-sig", "replace")
 
 
 class Skills:
@@ -75,10 +82,20 @@ def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Wh
 
     Of two skills with the same name the nearer one is used. `home=None` leaves out the user's own skills.
     """
-    finder = _Finder()
+    return search_skills(workspace, ReadBudget(), roots=roots, home=home)
+
+
+def search_skills(
+    workspace: Where, budget: ReadBudget, *, roots: Iterable[Where] = (), home: Where | None = "~"
+) -> Skills:
+    """Find skills as `find_skills` does; what is read of the project counts against a budget."""
+    finder = _Finder(budget)
     for root in roots:
         finder.look_in_own(Path(os.path.expanduser(root)), must_exist=True)
-    for folder in find_project_folders(Path(workspace)):
+    folders = find_project_folders(Path(workspace))
+    if len(folders) == 1 and len(folders[0].parts) > MAX_FOLDERS and not os.path.lexists(folders[0] / ".git"):
+        finder.problems.append(f"No repository is in the {MAX_FOLDERS} nearest folders; those above are left out.")
+    for folder in folders:
         finder.look_in_project(folder)
     if home is not None and os.path.isabs(own := os.path.expanduser(home)):
         for subfolder in SKILL_FOLDERS:
@@ -87,11 +104,14 @@ def find_skills(workspace: Where = ".", *, roots: Iterable[Where] = (), home: Wh
 
 
 def find_project_folders(workspace: Path) -> list[Path]:
-    """Return the workspace and the folders above it up to its repository, as long as they have the same owner."""
+    """Return the workspace and the folders above it up to its repository, as long as they have the same owner.
+
+    A repository that is more than `MAX_FOLDERS` above is not looked for.
+    """
     start = Path(os.path.realpath(workspace, strict=True))
     owner = start.stat().st_uid
     folders: list[Path] = []
-    for folder in (start, *start.parents):
+    for folder in islice((start, *start.parents), MAX_FOLDERS):
         if folder.stat().st_uid != owner:
             break
         folders.append(folder)
@@ -104,7 +124,8 @@ def find_project_folders(workspace: Path) -> list[Path]:
 class _Finder:
     """Collects skills, the nearest first, and the problems with others."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: ReadBudget) -> None:
+        self._budget = budget
         self.found: dict[str, Skill] = {}
         self.problems: list[str] = []
         self.known: set[tuple[int, int]] = set()
@@ -113,8 +134,8 @@ class _Finder:
         """Add a project's skills; a link that leads out of the project is not followed."""
         project = Workspace(folder)
         for subfolder in SKILL_FOLDERS:
-            for name in self._list_names(project, subfolder, str(folder / subfolder)):
-                self._add_skill(folder / subfolder / name, project, f"{subfolder}/{name}")
+            for name in self._list_names(project, subfolder, str(folder / subfolder), self._budget):
+                self._add_skill(folder / subfolder / name, self._budget, project, f"{subfolder}/{name}")
 
     def look_in_own(self, root: Path, *, must_exist: bool) -> None:
         """Add the user's own skills, whose links may lead anywhere."""
@@ -124,12 +145,13 @@ class _Finder:
             if must_exist:
                 self.problems.append(f"No skills in {format_path(str(root))}: {error.strerror}.")
             return
-        for name in self._list_names(own, ".", str(root)):
-            self._add_skill(root / name)
+        budget = ReadBudget()
+        for name in self._list_names(own, ".", str(root), budget):
+            self._add_skill(root / name, budget)
 
-    def _list_names(self, home: Workspace, subfolder: str, where: str) -> Iterator[str]:
+    def _list_names(self, home: Workspace, subfolder: str, where: str, budget: ReadBudget) -> Iterator[str]:
         try:
-            entries = home.scan(subfolder)
+            entries = budget.scan(home, subfolder)
         except MissingPath:
             return
         except WorkspaceError as error:
@@ -142,7 +164,7 @@ class _Finder:
             )
         yield from names[:MAX_SKILLS]
 
-    def _add_skill(self, path: Path, project: Workspace | None = None, within: str = "") -> None:
+    def _add_skill(self, path: Path, budget: ReadBudget, project: Workspace | None = None, within: str = "") -> None:
         where = format_path(str(path))
         try:
             folder = path if project is None else project.root / project.relative(within)
@@ -150,9 +172,11 @@ class _Finder:
             if not stat.S_ISDIR(found.st_mode) or (found.st_dev, found.st_ino) in self.known:
                 return
             self.known.add((found.st_dev, found.st_ino))
-            skill = _read_skill(Workspace(folder), path)
+            skill = _read_skill(Workspace(folder), path, budget)
         except MissingPath:
             self.problems.append(f"{where} is no skill: it has no {SKILL_FILE}.")
+        except BudgetSpent as error:
+            self.problems.append(f"{where} is left out: {error}")
         except (OSError, BadFrontMatter, ToolError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error).removesuffix(".")
             self.problems.append(f"{where} is no skill: {reason}.")
@@ -164,8 +188,9 @@ class _Finder:
                 self.found[skill.name] = skill
 
 
-def _read_skill(home: Workspace, path: Path) -> Skill:
-    head, _ = parse_front_matter(Skill(path.name, "", str(path), home).read())
+def _read_skill(home: Workspace, path: Path, budget: ReadBudget) -> Skill:
+    data = budget.read(home, SKILL_FILE, limit=MAX_BYTES)
+    head, _ = parse_front_matter(_decode(data, SKILL_FILE, path.name))
     name = to_one_line(head.get("name", ""), MAX_NAME) or to_one_line(path.name, MAX_NAME)
     description = to_one_line(head.get("description", ""), MAX_DESCRIPTION)
     if not description:

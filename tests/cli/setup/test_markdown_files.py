@@ -16,6 +16,7 @@ from steersman.cli.setup.markdown_files import MAX_FILE_BYTES, load_project_file
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin import builtin_tools
 from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
+from steersman.tools.read_budget import ReadBudget
 
 pytestmark = pytest.mark.real_time
 
@@ -52,6 +53,28 @@ def test_front_matter_ends_within_bounds_and_the_text_after_it_may_be_long() -> 
             parse_front_matter(text)
     with pytest.raises(BadFrontMatter, match=r"no end, a second line '---'$"):
         parse_front_matter(head)
+
+
+async def test_files_that_cannot_be_used_are_named_and_of_very_many_the_number_is_told(place: Place) -> None:
+    for number in range(300):
+        _write(place.project / f".claude/commands/no name {number}.md", "x")
+    told: list[str] = []
+    assert not await load_project_files(place.project, (".claude/commands",), ask=None, notify=told.append)
+    assert len(told) == 21
+    assert told[0].startswith("no name 0.md is left out: its name may have")
+    assert told[-1] == f"{place.project}/.claude/commands: 280 more are left out for such reasons."
+
+
+async def test_the_files_of_all_folders_share_one_budget(place: Place) -> None:
+    for folder in ("agents", "commands"):
+        for number in range(3):
+            _write(place.project / f".steersman/{folder}/x{number}.md", "---\ndescription: d\n---\nx")
+    told: list[str] = []
+    budget, person = ReadBudget(files=7), Person(agrees=True)
+    agents = await load_agent_files(place.project, ask=person, notify=told.append, budget=budget)
+    commands = await load_custom_commands(place.project, (), ask=person, notify=told.append, budget=budget)
+    assert ([file.name for file in agents.project], [*commands]) == (["x0", "x1", "x2"], ["x0", "x1"])
+    assert told == ["x2.md is left out: at most 7 files and folders are opened."]
 
 
 async def test_a_user_is_not_asked_to_trust_more_than_can_be_looked_at(place: Place) -> None:

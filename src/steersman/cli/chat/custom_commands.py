@@ -16,6 +16,7 @@ from steersman.cli.chat.drafts import attach_files
 from steersman.cli.setup.markdown_files import MarkdownFile, load_project_files, read_own_files
 from steersman.cli.setup.trust import AskTrust, Notify
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.tools.read_budget import ReadBudget
 from steersman.tools.text import to_one_line
 from steersman.types.visible import escape_invisible
 
@@ -48,10 +49,15 @@ class CustomCommand:
 
 
 async def load_custom_commands(
-    workspace: Path, reserved: Collection[str], *, ask: AskTrust | None, notify: Notify
+    workspace: Path,
+    reserved: Collection[str],
+    *,
+    ask: AskTrust | None,
+    notify: Notify,
+    budget: ReadBudget | None = None,
 ) -> dict[str, CustomCommand]:
     """Loads the user's commands, and those of the project that the user trusts; `reserved` names are not theirs."""
-    project = await load_project_files(workspace, COMMAND_FOLDERS, ask=ask, notify=notify)
+    project = await load_project_files(workspace, COMMAND_FOLDERS, ask=ask, notify=notify, budget=budget)
     found: dict[str, CustomCommand] = {}
     for file in (*read_own_files("commands", notify), *project):
         if file.name in reserved or file.name in found:

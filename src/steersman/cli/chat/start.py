@@ -105,7 +105,9 @@ async def _start_and_run(options: Options, stopping: StopRequest, stderr: Stderr
         )
         use_theme(find_theme(started.settings))
         reserved, notices = (*COMMANDS, *ALIASES), list[str]()
-        custom = await load_custom_commands(started.workspace, reserved, ask=ask_trust, notify=notices.append)
+        custom = await load_custom_commands(
+            started.workspace, reserved, ask=ask_trust, notify=notices.append, budget=started.budget
+        )
         await stderr.close()
         view = callbacks.view = _make_view(started, options, custom)
         for notice in notices:

@@ -18,6 +18,7 @@ from steersman.cli.setup.trust import AskTrust, Notify
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.provider.local.weights.cache import LOCAL_MODELS
 from steersman.team.task import TaskKind, task_tool
+from steersman.tools.read_budget import ReadBudget
 from steersman.tools.text import to_one_line
 from steersman.tools.tool import Tool
 from steersman.types.errors import SteersmanError
@@ -39,9 +40,11 @@ class AgentFiles:
     project: Sequence[MarkdownFile] = ()
 
 
-async def load_agent_files(workspace: Path, *, ask: AskTrust | None, notify: Notify) -> AgentFiles:
+async def load_agent_files(
+    workspace: Path, *, ask: AskTrust | None, notify: Notify, budget: ReadBudget | None = None
+) -> AgentFiles:
     """Loads the user's agents, and those of the project that the user trusts."""
-    project = await load_project_files(workspace, AGENT_FOLDERS, ask=ask, notify=notify)
+    project = await load_project_files(workspace, AGENT_FOLDERS, ask=ask, notify=notify, budget=budget)
     return AgentFiles(read_own_files("agents", notify), project)
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steersman.cli.setup.settings import find_config_folder
-from steersman.cli.setup.trust import AskTrust, Notify, find_nearest, trust_content
+from steersman.cli.setup.trust import AskTrust, Notify, find_nearest, notify_of_problems, trust_content
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceError
 from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
+from steersman.tools.read_budget import ReadBudget
 
 MAX_FILES, MAX_FILE_BYTES = 100, 100_000
 """The most files of a folder, and the most bytes of one."""
@@ -42,20 +43,26 @@ def read_own_files(kind: str, notify: Notify) -> list[MarkdownFile]:
         files = Workspace(folder)
     except OSError:
         return []
-    return list(_parse(_read_folder(files, ".", notify), folder, notify))
+    return list(_parse(_read_folder(files, ".", ReadBudget(), notify), folder, notify))
 
 
 async def load_project_files(
-    workspace: Path, places: Sequence[str], *, ask: AskTrust | None, notify: Notify
+    workspace: Path,
+    places: Sequence[str],
+    *,
+    ask: AskTrust | None,
+    notify: Notify,
+    budget: ReadBudget | None = None,
 ) -> list[MarkdownFile]:
     """Loads the files of a project in these folders, if the user trusts them; others are reported and left out."""
+    budget = ReadBudget() if budget is None else budget
     found: list[MarkdownFile] = []
     for place in places:
         folder = find_nearest(workspace, place)
         if folder is None:
             continue
         project = Workspace(Path(str(folder).removesuffix(place)))
-        texts = _read_folder(project, place, notify)
+        texts = _read_folder(project, place, budget, notify)
         if texts and await trust_content(folder, _join(texts), ask=ask, notify=notify):
             found += _parse(texts, folder, notify)
     return found
@@ -66,24 +73,28 @@ def _join(texts: Mapping[str, bytes]) -> bytes:
     return b"\n".join(b"--- %s (%d bytes)\n%s" % (name.encode(), len(data), data) for name, data in texts.items())
 
 
-def _read_folder(files: Workspace, place: str, notify: Notify) -> dict[str, bytes]:
+def _read_folder(files: Workspace, place: str, budget: ReadBudget, notify: Notify) -> dict[str, bytes]:
     """Reads the Markdown files of a folder and of the folders in it; links that lead out are not followed."""
     texts: dict[str, bytes] = {}
-    for path in _list_files(files, place, notify):
+    problems: list[str] = []
+    for path in _list_files(files, place, budget, problems.append):
         name = path if place == "." else path.removeprefix(f"{place}/")
         if len(texts) == MAX_FILES:
-            notify(f"Only the first {MAX_FILES} files of {sanitize_line(str(files.root / place))} are used.")
+            problems.append(f"Only the first {MAX_FILES} files of {sanitize_line(str(files.root / place))} are used.")
             break
         try:
-            texts[name] = files.read_bytes(path, limit=MAX_FILE_BYTES)
+            texts[name] = budget.read(files, path, limit=MAX_FILE_BYTES)
         except WorkspaceError as error:
-            notify(f"{sanitize_line(name)} is left out: {sanitize_line(str(error))}")
+            problems.append(f"{sanitize_line(name)} is left out: {sanitize_line(str(error))}")
+    notify_of_problems(problems, notify, str(files.root / place))
     return texts
 
 
-def _list_files(files: Workspace, place: str, notify: Notify, *, deeper: bool = True) -> Iterator[str]:
+def _list_files(
+    files: Workspace, place: str, budget: ReadBudget, notify: Notify, *, deeper: bool = True
+) -> Iterator[str]:
     try:
-        entries = sorted(files.scan(place))
+        entries = budget.scan(files, place)
     except MissingPath:
         return
     except WorkspaceError as error:
@@ -94,7 +105,7 @@ def _list_files(files: Workspace, place: str, notify: Notify, *, deeper: bool = 
         if kind in ("file", "link") and name.endswith(".md") and _is_name(name, notify):
             yield path
         elif kind == "folder" and deeper and _NAME.fullmatch(name):
-            yield from _list_files(files, path, notify, deeper=False)
+            yield from _list_files(files, path, budget, notify, deeper=False)
 
 
 def _is_name(name: str, notify: Notify) -> bool:

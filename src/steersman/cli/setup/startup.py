@@ -32,7 +32,7 @@ from steersman.cli.setup.settings import (
     read_file_bytes,
 )
 from steersman.cli.setup.settings_parser import read_settings
-from steersman.cli.setup.trust import load_project_settings
+from steersman.cli.setup.trust import AskTrust, load_project_settings, notify_of_problems
 from steersman.cli.terminal.sanitize import sanitize_line
 from steersman.context.compaction.config import ContextConfig
 from steersman.context.instructions import find_instructions
@@ -42,8 +42,9 @@ from steersman.policy.limits import ExecutionLimits
 from steersman.team.task import task_tool
 from steersman.tools.builtin import builtin_tools
 from steersman.tools.builtin.todo import todo
+from steersman.tools.read_budget import ReadBudget
 from steersman.tools.schema.from_types import build_output_codec
-from steersman.tools.skills import Skills, find_skills
+from steersman.tools.skills import Skills, search_skills
 from steersman.tools.table import Toolset
 from steersman.tools.tool import Tool
 from steersman.types.model import Model, ThinkingLevel
@@ -93,7 +94,8 @@ class StartedAgent:
 
     `notices` were reported during startup. `agent.session` is its session, `None` if sessions cannot be saved.
     `get_system_prompt` returns the system prompt for another model, `mcp` are its MCP servers, if it has tools.
-    `files` has what its runs change in files, if it has tools and a session.
+    `files` has what its runs change in files, if it has tools and a session. `budget` is what may still be read of the
+    project's files.
     """
 
     agent: Agent
@@ -107,6 +109,7 @@ class StartedAgent:
     files: FileHistory | None = None
     settings: Settings = field(default_factory=Settings)
     hooks: HookCommands | None = None
+    budget: ReadBudget = field(default_factory=ReadBudget)
 
     def make_agent(self) -> Agent:
         """Makes a copy of the agent for one of several sessions; hooks that only tell are told of its runs too."""
@@ -152,12 +155,13 @@ async def start_agent(
         notify(text)
 
     workspace = get_current_folder() if workspace is None else workspace
-    plan = await _make_plan(options, workspace, ask=trust, notify=note)
+    budget = ReadBudget()
+    plan = await _make_plan(options, workspace, budget, ask=trust, notify=note)
     async with AsyncExitStack() as stack:
         tools: list[Tool | Toolset] = [*plan.builtin, *toolsets]
         mcp = None if options.tools == () else McpFiles(options, plan.settings, workspace, stack, notify=note)
         if mcp is not None:
-            tools.extend(await _find_toolsets(mcp, workspace, ask=trust, notify=note))
+            tools.extend(await _find_toolsets(mcp, workspace, budget, ask=trust, notify=note))
         get_system_prompt = plan.make_system_prompts(options, tools, note)
         session = open_session(options, workspace, note) if keep_session else None
         if session is not None:
@@ -188,6 +192,7 @@ async def start_agent(
             files,
             plan.settings,
             hooks,
+            budget,
         )
         await started.prepare(plan.model, progress)
         yield started
@@ -266,8 +271,9 @@ class _Plan:
 async def _make_plan(
     options: Options,
     workspace: Path,
+    budget: ReadBudget,
     *,
-    ask: Callable[[str, str], Awaitable[bool]] | None,
+    ask: AskTrust | None,
     notify: Callable[[str], None],
 ) -> _Plan:
     schema = None if options.json_schema is None else _read_schema(options.json_schema)
@@ -289,7 +295,7 @@ async def _make_plan(
         models = [add_usual_prices(model) for model in models]
     limits = build_limits(options, settings, models, notify)
     if any(tool.name == TASK for tool in builtin):
-        files = await load_agent_files(workspace, ask=ask, notify=notify)
+        files = await load_agent_files(workspace, ask=ask, notify=notify, budget=budget)
         task = await make_task_tool(files, builtin, has_budget=limits.max_cost is not None, notify=notify)
         builtin = [task if tool.name == TASK else tool for tool in builtin]
     return _Plan(workspace, settings, schema, builtin, approval, choice, models[0], models[1:], limits)
@@ -355,8 +361,7 @@ def _compose_system_prompt(
     if brief:
         return own or ""
     instructions = find_instructions(workspace)
-    for problem in instructions.problems:
-        notify(sanitize_line(problem))
+    notify_of_problems([sanitize_line(problem) for problem in instructions.problems], notify, "Instructions")
     if own is None:
         own = build_system_prompt(workspace, [tool.name for tool in builtin], date.today())
     return "\n\n".join(part for part in (own, instructions.text) if part)
@@ -368,11 +373,10 @@ def _is_embedded(model: Model) -> bool:
 
 
 async def _find_toolsets(
-    mcp: McpFiles, workspace: Path, *, ask: Callable[[str, str], Awaitable[bool]] | None, notify: Callable[[str], None]
+    mcp: McpFiles, workspace: Path, budget: ReadBudget, *, ask: AskTrust | None, notify: Callable[[str], None]
 ) -> list[Toolset]:
     """Finds the toolsets: skills, if there are any, and MCP servers."""
-    skills = find_skills(workspace)
-    for problem in skills.problems:
-        notify(sanitize_line(problem))
+    skills = search_skills(workspace, budget)
+    notify_of_problems([sanitize_line(problem) for problem in skills.problems], notify, "Skills")
     servers = await mcp.enter(ask)
     return [skills, *servers] if skills.skills else [*servers]

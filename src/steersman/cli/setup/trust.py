@@ -6,7 +6,7 @@ Trust is bound to path and content. Before it, nothing is applied nor started (f
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -30,6 +30,9 @@ MAX_SHOWN = 256 * 1024
 
 MAX_LINES = 5_000
 """The most lines of it: terminals forget what scrolled away longer ago."""
+
+MAX_PROBLEMS = 20
+"""How many files that are left out are named; of more, only the number is told."""
 
 _HOOKS = ", whose hooks run code of the project that is not judged, in the sandbox of bash"
 _HOW = "To see and trust it, run `steersman` without -p in this folder, on a terminal."
@@ -129,6 +132,14 @@ def find_nearest(workspace: Path, name: str) -> Path | None:
     """Finds a file in a folder or in its parents, up to the root of the repository."""
     found = (folder / name for folder in find_project_folders(workspace))
     return next((path for path in found if os.path.lexists(path)), None)
+
+
+def notify_of_problems(problems: Sequence[str], notify: Notify, where: str) -> None:
+    """Reports the first problems with files, and how many more there are."""
+    for problem in problems[:MAX_PROBLEMS]:
+        notify(problem)
+    if len(problems) > MAX_PROBLEMS:
+        notify(f"{sanitize_line(where)}: {len(problems) - MAX_PROBLEMS:,} more are left out for such reasons.")
 
 
 def _load_servers(

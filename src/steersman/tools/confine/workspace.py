@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -176,12 +177,12 @@ class Workspace:
 
         return self._visit(path, open_)
 
-    def scan(self, path: str = ".") -> list[Entry]:
-        """The entries of a folder, sorted by name."""
+    def scan(self, path: str = ".", *, most: int | None = None) -> list[Entry]:
+        """The entries of a folder, sorted by name; with `most`, only so many, those that are found first."""
         folder = self.open_folder(path)
         try:
             with os.scandir(folder) as entries:
-                return sorted(Entry(entry.name, _classify(entry)) for entry in entries)
+                return sorted(Entry(entry.name, _classify(entry)) for entry in islice(entries, most))
         except OSError as error:
             raise translate_os_error(error, path) from error
         finally:
