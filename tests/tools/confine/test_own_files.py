@@ -140,6 +140,64 @@ def test_settings_that_are_links_into_the_workspace_are_protected_there(
     assert seen.read_text() == "vim = true" if way != "missing file" else not seen.exists()
 
 
+@pytest.mark.parametrize("way", ["file", "folder below", "folder by another link"])
+def test_what_links_in_a_linked_folder_of_settings_lead_to_is_protected(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """docs/security.md: the same where the folder of settings is itself a link, and what is in it is a link again."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(room.outside / "config"))
+    own, kept, last = room.outside / "config" / "steersman", room.outside / "kept", room.root / "last"
+    for folder in (own, kept / "more", room.outside / "others", last):
+        folder.mkdir(parents=True)
+    (last / "one.md").write_text("mine")
+    (own / "agents").symlink_to(kept)
+    (kept / "circle").symlink_to(own)
+    (kept / "around").symlink_to(room.outside)  # does not make a setting of all that is in it
+    (room.outside / "stray.md").symlink_to(room.root / "beside.md")
+    (room.outside / "others" / "one.md").symlink_to(last / "one.md")
+    link, target = {
+        "file": (kept / "one.md", last / "one.md"),
+        "folder below": (kept / "more" / "last", last),
+        "folder by another link": (kept / "others", room.outside / "others"),
+    }[way]
+    link.symlink_to(target)
+    with pytest.raises(ProtectedPath, match="protected by"):
+        Workspace(room.root).replace("last/one.md", b"evil")
+    Workspace(room.root).replace("beside.md", b"")
+    room.run(whole, "echo evil > last/one.md; rm -f last/one.md; mv last other; mkdir last; echo evil > last/one.md")
+    assert (last / "one.md").read_text() == "mine"
+
+
+def test_links_of_settings_are_found_before_a_large_folder_that_one_of_them_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search has an end, and what is near comes first."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    own, large, root = tmp_path / "config" / "steersman", tmp_path / "large", tmp_path / "root"
+    for folder in (own / "agents", large, root):
+        folder.mkdir(parents=True)
+    for number in range(1_100):
+        (large / f"{number}").touch()
+    (own / "a").symlink_to(large)
+    (own / "agents" / "one.md").symlink_to(root / "one.md")
+    with pytest.raises(ProtectedPath, match="protected by"):
+        Workspace(root).replace("one.md", b"evil")
+
+
+def test_links_of_settings_are_found_where_the_sessions_are_below_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the user's own folders may be around the other."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "config" / "steersman"))
+    own, root = tmp_path / "config" / "steersman", tmp_path / "root"
+    for folder in (own / "steersman", root):
+        folder.mkdir(parents=True)
+    (own / "one.md").symlink_to(root / "one.md")
+    with pytest.raises(ProtectedPath, match="protected by"):
+        Workspace(root).replace("one.md", b"evil")
+
+
 def test_a_link_on_the_way_to_the_settings_is_not_replaced_by_a_command(
     room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch
 ) -> None:

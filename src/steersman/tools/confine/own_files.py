@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
@@ -61,7 +62,7 @@ def list_linked_settings() -> list[str]:
     folders = list_own_folders()
     found = [os.path.realpath(path) for folder in folders for path in _find_links(folder)]
     # A link to a folder around the settings would make of all that is in it a setting.
-    return [path for path in found if not any(folder.startswith(path.rstrip(os.sep) + os.sep) for folder in folders)]
+    return [path for path in found if not _is_around_any(path, folders)]
 
 
 def list_links_to_settings() -> list[str]:
@@ -79,18 +80,37 @@ def _list_places() -> list[str]:
 
 
 def _find_links(folder: str) -> list[str]:
-    """The links in a folder and in the folders in it, of the first names that are there."""
+    """The links in a folder, in the folders in it, and in those that links lead to, of the first names there."""
     return [entry.path for entry in islice(_walk(folder), _MOST_NAMES) if entry.is_symlink()]
 
 
 def _walk(folder: str) -> Iterator[os.DirEntry[str]]:
-    """Yield what is in a folder and in the folders in it; unlike `os.walk`, with what is known without another look."""
+    """Yield what is in a folder and in the folders in it, then what is in the folders that links lead to.
+
+    Unlike `os.walk`, with what is known without another look.
+    """
+    seen, waiting, own = set[str](), deque([folder]), list_own_folders()
+    while waiting:
+        real = os.path.realpath(waiting.popleft())
+        # Links may lead in a circle, and one to a folder around the settings leads to what is none.
+        if real in seen or (seen and _is_around_any(real, own)):
+            continue
+        seen.add(real)
+        for entry in _list_entries(real):
+            yield entry
+            if entry.is_symlink():
+                waiting.append(entry.path)  # a link to a file is a folder that cannot be read
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.appendleft(entry.path)
+
+
+def _list_entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            entries = list(found)
+            return list(islice(found, _MOST_NAMES))
     except OSError:
-        return  # missing, or not readable
-    yield from entries
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path)
+        return []  # missing, not readable, or a file
+
+
+def _is_around_any(path: str, folders: list[str]) -> bool:
+    return any(folder.startswith(path.rstrip(os.sep) + os.sep) for folder in folders)
