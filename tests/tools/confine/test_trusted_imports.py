@@ -1,4 +1,4 @@
-"""A module that a model wrote is not imported in place of a package that we use, installed or not."""
+"""A module that a model wrote is not imported by Python or by a package, whatever its name."""
 
 from __future__ import annotations
 
@@ -65,6 +65,116 @@ def test_a_workspace_that_is_made_later_takes_nothing_that_tools_wrote_for_the_u
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "refused winloop\n"
+
+
+def run(folder: Path, *words: str) -> list[str]:
+    """Run Python in a folder; the lines that it wrote."""
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+OPTIONAL = """
+    import sys, sysconfig
+    from steersman.tools import builtin_tools
+
+    write = {tool.name: tool for tool in builtin_tools(".")}["write"]
+    data = sysconfig._get_sysconfigdata_name()
+    for path in ("org.py", "awscrt/__init__.py", f"{data}.py", "notes.py", "java/lang.py"):
+        write(path=path, content="print('RAN', __name__)")
+    sys.modules.pop("pickle", None)
+    import pickle  # which tries to import org.python.core
+    sysconfig.get_config_vars()  # which imports the module of that long name
+    sys.path.append(sys.argv[1])
+    import outside
+"""
+OUTSIDE = """
+    import importlib, importlib.util
+
+    for name in ("awscrt", "notes", "java.lang", "nowhere"):
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            print(error)
+    print(importlib.util.find_spec("nowhere"))
+"""
+
+
+def test_a_name_that_no_list_knows_is_not_imported_from_the_workspace_by_code_outside(tmp_path: Path) -> None:
+    """docs/security.md: `pickle` tries `org`, `sysconfig` its data, and packages what need not be installed."""
+    project, library = tmp_path / "project", tmp_path / "library"
+    for folder, name, program in ((project, "app", OPTIONAL), (library, "outside", OUTSIDE)):
+        folder.mkdir()
+        (folder / f"{name}.py").write_text(textwrap.dedent(program))
+    for path in ("notes.md", "java/Main.java"):  # names that were there, but no modules
+        (project / path).parent.mkdir(exist_ok=True)
+        (project / path).touch()
+    told = "outside the workspace. The one there was not there when the tools were made."
+    assert run(project, "app.py", str(library)) == [
+        f"No module named 'awscrt' {told}",
+        f"No module named 'notes' {told}",
+        f"No module named 'java' {told}",
+        "No module named 'nowhere'",
+        "None",
+    ]
+
+
+OWN = """
+    import sys
+    from steersman.tools import builtin_tools
+
+    write = {tool.name: tool for tool in builtin_tools(".")}["write"]
+    write(path="made.py", content="import made_too; print('made')")
+    write(path="made_too.py", content="print('made too')")
+    write(path="plugins/deep/new.py", content="print('new in a package')")
+    write(path="colours.py", content="print('RAN')")
+    sys.path.append(sys.argv[1])
+    import outside
+    import made, colours
+"""
+LOADER = """
+    import importlib
+
+    for name in ("single", "package.inner", "plugins.deep.module", "plugins.deep.new"):
+        importlib.import_module(name)
+"""
+
+
+def test_modules_that_were_there_are_imported_at_any_time_and_new_ones_by_the_users_own(tmp_path: Path) -> None:
+    """As a server does that is given the name of an application. What is installed comes before what is new."""
+    project, library = tmp_path / "project", tmp_path / "library"
+    files = {
+        project / "app.py": OWN,
+        project / "single.py": "print('single')",
+        project / "package/__init__.py": "",
+        project / "package/inner.py": "from package import other; print('inner')",
+        project / "package/other.py": "",
+        project / "plugins/deep/module.py": "print('module')",
+        library / "outside.py": LOADER,
+        library / "colours.py": "print('installed')",
+    }
+    for path, program in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(program))
+    lines = run(project, "app.py", str(library))
+    assert lines == ["single", "inner", "module", "new in a package", "made too", "made", "installed"]
+
+
+def test_a_folder_that_is_searched_only_later_is_no_way_in(tmp_path: Path) -> None:
+    """The program is outside, and goes into the workspace when the tools are made."""
+    later = """
+        import os, sys
+        from steersman.tools import builtin_tools
+        write = {tool.name: tool for tool in builtin_tools("project")}["write"]
+        write(path="winloop.py", content="print('RAN')")
+        sys.path.insert(0, os.path.abspath("project"))
+        try:
+            import winloop
+        except ModuleNotFoundError as error:
+            print("refused", error.name)
+    """
+    (tmp_path / "project").mkdir()
+    assert run(tmp_path, "-c", textwrap.dedent(later)) == ["refused winloop"]
 
 
 def test_every_package_that_an_extra_installs_is_known() -> None:

@@ -1,55 +1,109 @@
-"""Keeps this program from importing a module that a model wrote in place of one of Python or of a package that we use.
+"""Keeps this program from running a module that a model wrote because code outside the workspace imports its name.
 
-The folder of a script is the first on `sys.path`, and it often is the workspace as well. Some modules are imported when
-they are first needed. If a command could write a `resource.py` there, that file would then run outside the sandbox.
+The folder of a script is the first on `sys.path`, and it often is the workspace as well. Many modules are imported when
+they are first needed, and many packages try to import others that need not be there. If a command could write a
+`resource.py` or an `org.py` there, that file would then run outside the sandbox.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
+from itertools import islice
+from types import FrameType, ModuleType
 
 from steersman.safe_start import list_needed_modules
+from steersman.tools.confine.links import leads_through
+
+_IMPORTLIB = frozenset(
+    ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", "importlib.util", "_frozen_importlib")
+)
+_IMPORT = "_find_and_load_unlocked"  # the function of importlib that an import goes through, and `util.find_spec` not
+_SUFFIXES = tuple(all_suffixes())
+# How far a folder without an `__init__.py` is searched for modules, which make it a package.
+_MOST_FOLDERS, _MOST_NAMES = 20, 200
 
 
 class _TrustedFirst(MetaPathFinder):
-    """Finds modules of Python and of our packages outside the workspaces; leaves all others to the usual finders."""
+    """Finds modules outside the workspaces first; in one, only the user's own and what those import."""
 
     def __init__(self) -> None:
         self.names = list_needed_modules()
         self.workspaces: set[str] = set()
-        # Modules of these names that were in a workspace before any tool could write there: they are the user's own.
+        # The modules and packages that were in a workspace before any tool could write there: they are the user's own.
         self.own: set[str] = set()
+        self._prefixes = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix)))
+        self._known: dict[str, bool] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if path is not None or fullname not in self.names:
+        top = fullname.partition(".")[0]
+        if top in self.own and top not in self.names:
             return None
-        spec = PathFinder.find_spec(fullname, [entry for entry in sys.path if not self.can_change(entry)], target)
+        entries = list(sys.path if path is None else path)
+        fixed = [entry for entry in entries if not self.can_change(entry)]
+        if len(fixed) == len(entries):
+            return None
+        spec = PathFinder.find_spec(fullname, fixed, target)
+        is_namespace = spec is not None and spec.loader is None
+        if top in self.own and spec is None:
+            return None
+        importer, is_import = _find_importer()
+        if top not in self.names and self._is_own(importer):
+            return None if is_namespace else spec
         if spec is None:
-            self._refuse_new(fullname)
-        elif spec.loader is None and spec.submodule_search_locations is not None:
+            return self._refuse(fullname, path, target, is_import=is_import)
+        if is_namespace and spec.submodule_search_locations is not None:
             # A namespace package looks for its parts again when `sys.path` changes, and would find those of workspaces.
             spec.submodule_search_locations = [*spec.submodule_search_locations]
         return spec
 
-    def _refuse_new(self, name: str) -> None:
-        """Raise for a package that is not installed, if a module of that name has come to be in a workspace."""
-        if name not in self.own and PathFinder.find_spec(name, [*filter(self.can_change, sys.path)]) is not None:
-            raise ModuleNotFoundError(
-                f"No module named {name!r} outside the workspace. The one there was written by tools.", name=name
-            )
+    def _refuse(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None, *, is_import: bool
+    ) -> ModuleSpec | None:
+        """Find a module that is not on the path with the finders that come later, or raise `ModuleNotFoundError`.
 
-    def can_change(self, entry: str) -> bool:
+        An import does not get to the usual search, whatever is there now: a command may write the module meanwhile.
+        """
+        entries = filter(self.can_change, list(sys.path if path is None else path))
+        is_there = PathFinder.find_spec(fullname, [*entries], target) is not None
+        if not is_there and not is_import:
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(PathFinder) + 1 :] if PathFinder in sys.meta_path else ():
+            if finder is not self and (spec := finder.find_spec(fullname, path, target)) is not None:
+                return spec
+        more = " outside the workspace. The one there was not there when the tools were made." if is_there else ""
+        raise ModuleNotFoundError(f"No module named {fullname!r}{more}", name=fullname)
+
+    def _is_own(self, importer: FrameType | None) -> bool:
+        """Whether the code that imports is in a workspace or was typed, and is of no package that we use."""
+        if importer is None:
+            return False
+        name, file = importer.f_globals.get("__name__"), importer.f_globals.get("__file__")
+        if file is None:
+            return name == "__main__"
+        is_ours = isinstance(name, str) and name != "__main__" and name.partition(".")[0] in self.names
+        return not is_ours and isinstance(file, str) and self.can_change(os.path.dirname(file))
+
+    def can_change(self, entry: object) -> bool:
         """Whether a folder of `sys.path` is in a workspace, and not part of the Python that we run from."""
-        real = os.path.realpath(entry or os.curdir)
-        own = (os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix))
-        return any(_is_in(real, root) for root in self.workspaces) and not any(_is_in(real, folder) for folder in own)
+        if not isinstance(entry, str):
+            return False  # such as a `Path`, which Python skips
+        if (known := self._known.get(entry)) is not None:
+            return known
+        try:
+            whole = os.path.join(os.getcwd(), entry) if not os.path.isabs(entry) else entry
+        except OSError:
+            return True  # the working folder is gone, and nothing can be imported from there
+        real = os.path.realpath(whole)
+        found = leads_through(whole, self.workspaces) and not any(_is_in(real, folder) for folder in self._prefixes)
+        if whole == entry:
+            self._known[entry] = found
+        return found
 
     def add_workspace(self, workspace: str) -> None:
         """Add a workspace, and note the modules that it holds now: those are the user's own.
@@ -58,23 +112,66 @@ class _TrustedFirst(MetaPathFinder):
         """
         fixed = [entry for entry in sys.path if not self.can_change(entry)]
         self.workspaces.add(workspace)
+        self._known.clear()
         for entry in filter(self.can_change, fixed):
-            try:
-                self.own.update(name.partition(".")[0] for name in os.listdir(entry or os.curdir))
-            except OSError:
-                continue  # nothing can be imported from there
+            self.own.update(_list_modules(entry or os.curdir))
 
 
 _finder = _TrustedFirst()
 
 
 def keep_imports_out(workspace: str) -> None:
-    """Import no module of Python or of our packages from a workspace, which is a real path, from now on."""
+    """Import no module that is written in a workspace, which is a real path, from now on; but see `_is_own`."""
     if not any(_is_in(workspace, root) for root in _finder.workspaces):
         _finder.add_workspace(workspace)
-    if _finder not in sys.meta_path and any(map(_finder.can_change, sys.path)):
+    if _finder not in sys.meta_path:
         place = sys.meta_path.index(PathFinder) if PathFinder in sys.meta_path else len(sys.meta_path)
         sys.meta_path.insert(place, _finder)
+
+
+def _find_importer() -> tuple[FrameType | None, bool]:
+    """Find the code that imports a module, and whether it does or only asks where the module is."""
+    frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # nothing else knows the importer
+    is_import = False
+    while frame is not None and frame.f_globals.get("__name__") in _IMPORTLIB:
+        is_import = is_import or frame.f_code.co_name == _IMPORT
+        frame = frame.f_back
+    return frame, is_import
+
+
+def _list_modules(folder: str) -> Iterator[str]:
+    """List the names under which modules and packages in a folder can be imported."""
+    for entry in _list_entries(folder):
+        if (name := _strip_suffix(entry.name)) is not None:
+            yield name
+        elif "." not in entry.name and _holds_modules(entry.path):
+            yield entry.name
+
+
+def _strip_suffix(name: str) -> str | None:
+    """Strip the ending of the name of a module; `None` for any other name."""
+    stems = [name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix)]
+    return next((stem for stem in stems if stem and "." not in stem), None)
+
+
+def _holds_modules(folder: str) -> bool:
+    """Whether there is a module in a folder or in the nearest folders in it."""
+    waiting = [folder]
+    for place in islice(waiting, _MOST_FOLDERS):  # it grows meanwhile
+        for entry in islice(_list_entries(place), _MOST_NAMES):
+            if _strip_suffix(entry.name) is not None:
+                return True
+            if "." not in entry.name and entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+    return False
+
+
+def _list_entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return  # a file, or nothing can be imported from there
 
 
 def _is_in(path: str, folder: str) -> bool:
