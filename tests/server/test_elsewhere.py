@@ -98,10 +98,14 @@ async def test_a_follower_that_was_not_there_gets_the_answer_so_far(store: Store
         id = await a.create()
         await a.act(id, "prompt", {"content": "Go."})
         await gate.reached.wait()
-        seen = asyncio.ensure_future(b.collect(id))
-        await b.find(id, "snapshot")
-        gate.opened.set()
-        events = await seen
+        events: list[tuple[str, Event]] = []
+        async with b.watch(id) as watched:
+            async for position, event in watched:
+                events.append((position, event))
+                if event["type"] == "snapshot":
+                    gate.opened.set()
+                elif event["type"] == "agent_end":
+                    break
     check_order(events)
     assert show(events).complete == [LONG]
     kinds = [event["type"] for _, event in events]

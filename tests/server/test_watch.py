@@ -271,6 +271,29 @@ async def test_a_hub_that_is_about_to_be_used_is_not_forgotten() -> None:
     assert known is found
 
 
+async def test_a_watcher_that_comes_while_the_last_one_leaves_sees_what_happens_elsewhere(tmp_path: Path) -> None:
+    """S2, U5: what follows the session in another process stays open for it."""
+    store = SqliteStore(tmp_path / "s.db")
+    there, here = Sessions(make_agent(answer(LONG, deltas=9)), store), Sessions(make_agent(), store)
+    live = await there.create(None)
+    id = live.session.id
+    with Watch(await here.find_hub(None, id)):
+        coming = asyncio.create_task(here.find_hub(None, id))
+        await asyncio.sleep(0)
+    hub = await coming
+    seen = asyncio.create_task(collect(hub))
+    async with asyncio.timeout(20):
+        await live.prompt(user_message("Go."))
+        events = await seen
+    await here.close()
+    await there.close()
+    check_order(events)
+    screen = Screen(whole=False)
+    for _, event in events:
+        screen.show(event)
+    assert screen.complete == [LONG]
+
+
 async def test_a_watcher_gets_the_beginning_of_an_answer_in_which_the_ring_begins() -> None:
     """S2, S4: a large record came in the middle of the answer, and the ring begins right after it."""
     store = MemoryStore()

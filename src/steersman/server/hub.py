@@ -11,7 +11,8 @@ import asyncio
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Final, Protocol
 
@@ -87,6 +88,7 @@ class Hub:
         self.spans = RunSpans()
         self.closed = False
         self.watchers = 0
+        self._arriving = 0
         self.position = Position(0)
         # Everything after `floor` is in the ring; the first event of the ring has the number `first`.
         self.floor = self.position
@@ -160,9 +162,22 @@ class Hub:
     def leave(self) -> None:
         """Count one watcher less; the last one closes what was open to read for them."""
         self.watchers -= 1
-        if not self.watchers:
+        if not self.watchers and not self._arriving:
             self.unfollow()
         self._release_soon()
+
+    @contextmanager
+    def expect_watcher(self) -> Generator[None]:
+        """Keep the follower while a watcher is on its way, which joins in the same step: the others may leave."""
+        self._arriving += 1
+        try:
+            yield
+        except BaseException:
+            if not self.watchers and self._arriving == 1:
+                self.unfollow()
+            raise
+        finally:
+            self._arriving -= 1
 
     def _release_soon(self) -> None:
         if self._reader is not None and (self.closed or not self.watchers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
@@ -162,8 +163,9 @@ class Sessions:
                 self.hubs[id] = hub
                 await self._follow(hub)
             elif id not in self.live:
-                await self._follow(hub)
-                await hub.refresh()
+                with hub.expect_watcher():
+                    await self._follow(hub)
+                    await hub.refresh()
             return hub
 
     async def _follow(self, hub: Hub) -> None:
@@ -208,11 +210,8 @@ class Sessions:
             return await self._open(id, await asyncio.to_thread(self.store.create, id), new_for)
 
     def _scan(self, hub: Hub) -> None:
-        handle = self.store.open(hub.session_id, write=False)
-        try:
+        with closing(self.store.open(hub.session_id, write=False)) as handle:
             hub.scan(handle)
-        finally:
-            handle.close()
 
     async def _open(self, id: str, handle: Handle, agent_name: str | None = None) -> LiveSession:
         try:
@@ -287,11 +286,8 @@ class Sessions:
         return known[1]
 
     def _read(self, id: str, read: Callable[[Iterator[tuple[int, bytes]]], ReadT]) -> ReadT:
-        handle = self.store.open(id, write=False)
-        try:
+        with closing(self.store.open(id, write=False)) as handle:
             return read(handle.lines())
-        finally:
-            handle.close()
 
     def check_owner(self, user: str | None, id: str) -> None:
         """Raise `SessionNotFound` for an id that is none, or of a session of another user."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from steersman.server.http.bodies import check_part_count
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, UserMessage
 
@@ -177,6 +178,7 @@ class Translator:
 
 def read_message(parts: Sequence[Mapping[str, Any]]) -> AgentMessage:
     """The parts of a message as ours; raises `ValueError` for what cannot be read."""
+    check_part_count(len(parts))
     blocks: list[TextContent | ImageContent] = []
     for part in parts:
         match part:

@@ -108,7 +108,7 @@ class A2AFront:
         try:
             call = await read_body(request, Call)
         except Problem as problem:
-            if problem.status not in (400, 422):
+            if problem.status not in (400, 413, 422):
                 raise
             code = PARSE_ERROR if problem.status == 400 else INVALID_REQUEST
             return reply({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": problem.detail}})

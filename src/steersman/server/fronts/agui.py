@@ -63,6 +63,11 @@ class RunInput(_Input, frozen=True):
     resume: list[Resume] | None = None
     tools: list[dict[str, Any]] = []
 
+    def count_parts(self) -> int:
+        """How many messages, parts of messages, answers and tools there are."""
+        parts = sum(len(message.content) for message in self.messages if isinstance(message.content, list))
+        return len(self.messages) + parts + len(self.resume or ()) + len(self.tools)
+
 
 def find_new_message(messages: Sequence[Message], is_known: Callable[[str], bool]) -> tuple[AgentMessage, str] | None:
     """What is new at the end of the client's history, as one message, and the id of its last part.

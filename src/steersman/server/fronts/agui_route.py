@@ -30,7 +30,7 @@ from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.run_log import list_events
 from steersman.server.fronts.sse import encode_data, keep_alive
 from steersman.server.http.access import current_user
-from steersman.server.http.bodies import read_body
+from steersman.server.http.bodies import check_part_count, read_body
 from steersman.server.http.problems import Problem
 from steersman.server.live import LiveSession
 from steersman.server.log_events import read_line
@@ -53,6 +53,7 @@ def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
 async def respond(sessions: Sessions, request: web.Request) -> web.StreamResponse:
     """Follow the run that the request starts, answers or asks about."""
     body = await read_body(request, RunInput)
+    check_part_count(body.count_parts())
     async with open_named(sessions, current_user.get(), body.thread_id) as live:
         frames = await live.start_alone(partial(plan, live, body, draining=sessions.draining))
         response = web.StreamResponse(headers=_SSE)
@@ -79,7 +80,7 @@ async def plan(live: Thread, body: RunInput, *, draining: bool) -> AsyncGenerato
         answered = {entry.interrupt_id for entry in entries}
         left = [question for question in list_questions(live) if question["approval_id"] not in answered]
         return stream(live, translator, events, messages, body.messages, left)
-    found = find_new_message(body.messages, partial(is_known, live))
+    found = find_new_message(body.messages, make_is_known(live))
     if found is None:
         return await follow(live, translator, body)
     if draining:
@@ -97,9 +98,10 @@ async def plan(live: Thread, body: RunInput, *, draining: bool) -> AsyncGenerato
     return stream(live, translator, events, None, body.messages)
 
 
-def is_known(live: Thread, id: str) -> bool:
-    """Whether the log has a message: under the id that a client gave it, or under its own, from MESSAGES_SNAPSHOT."""
-    return live.is_known(_make_key(id)) or any(entry.id == id for entry in live.entries)
+def make_is_known(live: Thread) -> Callable[[str], bool]:
+    """Tells whether the log has a message: under the id that a client gave it, or its own, from MESSAGES_SNAPSHOT."""
+    ids = {entry.id for entry in live.entries}
+    return lambda id: id in ids or live.is_known(_make_key(id))
 
 
 def _make_key(message_id: str) -> str:

@@ -16,7 +16,7 @@ from steersman.server.fronts.json_rpc import Params, is_message
 from steersman.server.fronts.mcp.front import VERSIONS
 from steersman.server.fronts.mcp.streams import HttpSession, HttpSessions, Stream, current_stream
 from steersman.server.http.access import current_user
-from steersman.server.http.bodies import read_bytes
+from steersman.server.http.bodies import check_value_count, read_bytes
 from steersman.server.http.problems import Problem
 from steersman.server.sessions import Sessions
 
@@ -114,8 +114,10 @@ class _Route:
 async def _read_message(request: web.Request) -> Params:
     if request.content_type != "application/json":
         raise Problem(415, "The body must be application/json.")
+    data = await read_bytes(request)
+    check_value_count(data)
     try:
-        message: Any = msgspec.json.decode(await read_bytes(request))
+        message: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"The body is no valid JSON: {error}.") from error
     if not isinstance(message, dict):

@@ -9,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from steersman.server.http.problems import Problem
+from steersman.tools.mcp.value_count import TOO_MANY, has_too_many_values
 from steersman.types.messages import AgentMessage
 from steersman.types.user_content import read_user_content
 
@@ -18,6 +19,8 @@ BODY_SECONDS: Final = 30.0
 """How long a body may take to arrive."""
 BODY_TIME: Final = web.AppKey("body_time", float)
 """The same for one application."""
+MAX_PARTS: Final = 10_000
+"""The most messages, parts of messages and tools of one request: each is worked on while all others wait."""
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,7 +41,8 @@ class Say(_Body, frozen=True):
     approvals: Literal["wait", "deny"] = "wait"
 
     def to_message(self, sender: str) -> AgentMessage:
-        """The content as a message."""
+        """The content as a message; raises `ValueError` for what cannot be read."""
+        check_part_count(len(self.content) if isinstance(self.content, list) else 1)
         return read_user_content(self.content, sender)
 
 
@@ -82,9 +86,19 @@ class Decision(_Body, frozen=True):
     remember: bool = False
 
 
+def check_part_count(count: int) -> None:
+    """Raise `ValueError` for more messages, parts and tools than a request may have."""
+    if count > MAX_PARTS:
+        raise ValueError(
+            f"A request has at most {MAX_PARTS:,} messages, parts of messages and tools, got {count:,}. Send fewer of "
+            "them, or join short ones."
+        )
+
+
 async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
     """The body of a request; raises a problem if it is malformed."""
     data = await read_bytes(request)
+    check_value_count(data)
     if not data:
         data = b"{}"
     elif request.content_type != "application/json":
@@ -95,6 +109,12 @@ async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:
         raise Problem(422, f"The body is not as expected: {error}.") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Problem(400, f"The body is no valid JSON: {error}.") from error
+
+
+def check_value_count(data: bytes) -> None:
+    """Raise a problem for JSON that would take long to decode; it is counted without decoding it."""
+    if has_too_many_values(data):
+        raise Problem(413, f"The body has {TOO_MANY}. Send fewer.")
 
 
 async def read_bytes(request: web.Request) -> bytes:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from steersman.types.content import ImageContent, TextContent, ToolCall
+from steersman.server.http.bodies import check_part_count
+from steersman.types.content import Content, ImageContent, TextContent, ToolCall
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage, UserMessage
 from steersman.types.user_content import read_user_content
 
@@ -38,36 +39,38 @@ def read_items(value: str | Sequence[Mapping[str, Any]]) -> Input:
     """The input of Responses; raises `ValueError` for what cannot be read."""
     if isinstance(value, str):
         return Input(message=read_user_content(value, "input"))
-    found = Input()
+    _check_count(value)
+    found = _Reader()
     for item in value:
         match item:
             case {"role": str(role)}:
-                _add_message(found, role, item.get("content"))
+                found.add_message(role, item.get("content"))
             case {"type": "function_call", "call_id": str(id), "name": str(name), "arguments": str(arguments)}:
-                _add_calls(found, "", [ToolCall(id, name, _read_arguments(arguments))])
+                found.add_calls("", [ToolCall(id, name, _read_arguments(arguments))])
             case {"type": "function_call_output", "call_id": str(id), "output": output}:
-                _add_output(found, id, output)
+                found.add_output(id, output)
             case {"type": "reasoning" | "item_reference"}:
                 continue  # the log has it
             case _:
                 raise ValueError(f"An input item of the type {item.get('type')!r} cannot be read: {dict(item)!r:.200}.")
-    return _split(found)
+    return found.finish()
 
 
 def read_messages(messages: Sequence[Mapping[str, Any]]) -> Input:
     """The messages of Chat Completions; raises `ValueError` for what cannot be read."""
-    found = Input()
+    _check_count(messages)
+    found = _Reader()
     for message in messages:
         match message:
             case {"role": "tool", "tool_call_id": str(id)}:
-                _add_output(found, id, message.get("content"))
+                found.add_output(id, message.get("content"))
             case {"role": "assistant", "tool_calls": calls} if calls:
-                _add_calls(found, _read_text(message.get("content")), list(_read_calls(calls)))
+                found.add_calls(_read_text(message.get("content")), list(_read_calls(calls)))
             case {"role": str(role)}:
-                _add_message(found, role, message.get("content"))
+                found.add_message(role, message.get("content"))
             case _:
                 raise ValueError(f"A message needs a role, got {dict(message)!r:.200}.")
-    return _split(found)
+    return found.finish()
 
 
 def _cut_ids(message: AgentMessage) -> AgentMessage:
@@ -82,25 +85,70 @@ def _cut_ids(message: AgentMessage) -> AgentMessage:
     return msgspec.structs.replace(message, content=blocks)
 
 
-def _add_message(found: Input, role: str, content: Any) -> None:
-    if role in _INSTRUCTING:
-        found.instructions.append(_read_text(content))
-    elif role == "assistant":
-        if text := _read_text(content):
-            found.history.append(AssistantMessage([TextContent(text)]))
-    elif role == "user":
-        found.history.append(UserMessage(list(_read_parts(content))))
-    else:
-        raise ValueError(f"A role is user, assistant, system, developer or tool, got {role!r:.100}.")
+class _Reader:
+    """Makes messages of the items or messages of a client, one after the other; each takes the same time."""
+
+    def __init__(self) -> None:
+        self._found = Input()
+        # The blocks of the answer at the end of the history: calls of one answer come as items of their own.
+        self._answer: list[Content] = []
+        # By its id: the name of the function of a call.
+        self._names: dict[str, str] = {}
+
+    def add_message(self, role: str, content: Any) -> None:
+        if role in _INSTRUCTING:
+            self._found.instructions.append(_read_text(content))
+        elif role == "assistant":
+            if text := _read_text(content):
+                self._end_answer()
+                self._answer.append(TextContent(text))
+        elif role == "user":
+            self._end_answer()
+            self._found.history.append(UserMessage(list(_read_parts(content))))
+        else:
+            raise ValueError(f"A role is user, assistant, system, developer or tool, got {role!r:.100}.")
+
+    def add_calls(self, text: str, calls: list[ToolCall]) -> None:
+        if text:
+            self._end_answer()
+            self._answer.append(TextContent(text))
+        self._answer += calls
+        self._names.update((call.id, call.name) for call in calls)
+
+    def add_output(self, id: str, output: Any) -> None:
+        self._end_answer()
+        text = self._found.outputs[id] = _read_text(output)
+        name = self._names.get(id, "")
+        self._found.history.append(ToolResultMessage([TextContent(text)], tool_call_id=id, tool_name=name))
+
+    def finish(self) -> Input:
+        """Take the user's new message from the end of the history, and keep the outputs after the last call."""
+        self._end_answer()
+        found, start = self._found, len(self._found.history)
+        while start and isinstance(found.history[start - 1], UserMessage):
+            start -= 1
+        blocks = [block for message in found.history[start:] for block in message.content]
+        del found.history[start:]
+        found.message = UserMessage(blocks) if blocks else None
+        new: dict[str, str] = {}
+        for message in reversed(found.history):
+            if not isinstance(message, ToolResultMessage):
+                break
+            new[message.tool_call_id] = found.outputs[message.tool_call_id]
+        found.outputs = new
+        return found
+
+    def _end_answer(self) -> None:
+        if self._answer:
+            has_calls = any(isinstance(block, ToolCall) for block in self._answer)
+            self._found.history.append(AssistantMessage(self._answer, stop_reason="tool_use" if has_calls else "stop"))
+            self._answer = []
 
 
-def _add_calls(found: Input, text: str, calls: list[ToolCall]) -> None:
-    blocks = [TextContent(text)] if text else []
-    last = found.history[-1] if found.history else None
-    if not text and isinstance(last, AssistantMessage):
-        # Calls of one answer come as items of their own.
-        blocks, _ = [*last.content], found.history.pop()
-    found.history.append(AssistantMessage([*blocks, *calls], stop_reason="tool_use"))
+def _check_count(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ValueError` for too many messages, parts and calls."""
+    lists = [message.get(name) for message in messages for name in ("content", "output", "tool_calls")]
+    check_part_count(len(messages) + sum(len(cast("list[Any]", found)) for found in lists if isinstance(found, list)))
 
 
 def _read_calls(calls: Any) -> Iterator[ToolCall]:
@@ -113,34 +161,6 @@ def _read_calls(calls: Any) -> Iterator[ToolCall]:
                 raise ValueError(
                     f"A tool call needs an id and a function with its name and arguments, got {call!r:.200}."
                 )
-
-
-def _add_output(found: Input, id: str, output: Any) -> None:
-    text = found.outputs[id] = _read_text(output)
-    name = next((call.name for call in _list_calls(found.history) if call.id == id), "")
-    found.history.append(ToolResultMessage([TextContent(text)], tool_call_id=id, tool_name=name))
-
-
-def _list_calls(messages: Sequence[AgentMessage]) -> Iterator[ToolCall]:
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            yield from message.tool_calls
-
-
-def _split(found: Input) -> Input:
-    """Take the user's new message from the end of the history, and keep the outputs that come after the last call."""
-    blocks: list[Any] = []
-    while found.history and isinstance(last := found.history[-1], UserMessage):
-        blocks = [*last.content, *blocks]
-        found.history.pop()
-    found.message = UserMessage(blocks) if blocks else None
-    new: dict[str, str] = {}
-    for message in reversed(found.history):
-        if not isinstance(message, ToolResultMessage):
-            break
-        new[message.tool_call_id] = found.outputs[message.tool_call_id]
-    found.outputs = new
-    return found
 
 
 def _read_parts(content: Any) -> Iterator[TextContent | ImageContent]:
