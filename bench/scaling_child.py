@@ -38,7 +38,7 @@ async def run_all(where: str, count: int, at_once: int, turns: int, a_second: fl
             number = left.pop()
             if a_second:
                 await asyncio.sleep(max(0.0, began + (count - number) / a_second - perf_counter()))
-            await run(store, f"single-{a_second}-{number}", turns)
+            await run(store, f"single-{began}-{number}", turns)
 
     await asyncio.to_thread(store.list)
     began, cpu = perf_counter(), process_time()

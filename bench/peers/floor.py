@@ -1,7 +1,7 @@
 """The floor: the smallest agent loop on aiohttp and msgspec that does the job, in each of the four protocols.
 
-It decodes with types, validates arguments, gives each text delta to its caller, runs several calls at once, and keeps
-the history encoded, so that a turn costs the same however long the run is.
+It decodes with types, validates arguments, is an asynchronous iterator of text deltas, runs several calls at once, and
+keeps the history encoded, so that a turn costs the same however long the run is.
 """
 
 from __future__ import annotations
@@ -366,22 +366,27 @@ class FloorAgent:
         self._post = post
         self._wire = wire
 
-    async def run(self, prompt: str, on_text: Callable[[str], object]) -> str:
-        """Run to the end; the text of the last answer comes back."""
+    async def stream(self, prompt: str) -> AsyncGenerator[str | Answer, None]:
+        """Run to the end; yields each text delta, and then the last answer."""
         wire, history = self._wire, [encode(self._wire.write_user(prompt))]
         while True:
             answer = Answer()
-            rest = b""
-            async for data in self._post(wire.path, wire.headers, b"".join((wire.head, b",".join(history), b"]}"))):
-                *events, rest = (rest + data if rest else data).split(wire.separator)
-                for event in events:
-                    said = wire.read(event, answer)
-                    if said is not None:
-                        on_text(said)
-            text = "".join(answer.text)
+            body = b"".join((wire.head, b",".join(history), b"]}"))
+            async for said in self._read(self._post(wire.path, wire.headers, body), answer):
+                yield said
             if not answer.calls:
-                return text
-            history += map(encode, wire.write_answer(text, answer.calls))
+                yield answer
+                return
+            history += map(encode, wire.write_answer("".join(answer.text), answer.calls))
             calls: list[Awaitable[str]] = [call_tool(name, "".join(parts)) for _, name, parts in answer.calls]
             results = [await calls[0]] if len(calls) == 1 else await asyncio.gather(*calls)
             history += map(encode, wire.write_results(answer.calls, results))
+
+    async def _read(self, body: AsyncIterator[bytes], answer: Answer) -> AsyncGenerator[str, None]:
+        wire, rest = self._wire, b""
+        async for data in body:
+            *events, rest = (rest + data if rest else data).split(wire.separator)
+            for event in events:
+                said = wire.read(event, answer)
+                if said is not None:
+                    yield said

@@ -15,4 +15,10 @@ def make_agent(shared, model):
 
 
 async def run(agent, prompt, on_text):
-    return await agent.run(prompt, on_text)
+    last = None
+    async for said in agent.stream(prompt):
+        if type(said) is str:
+            on_text(said)
+        else:
+            last = said
+    return "".join(last.text)
