@@ -37,10 +37,10 @@ def test_a_question_whose_run_was_killed_is_told_and_goes_on_with_the_model_that
             terminal.enter("First?")
             terminal.wait_for(lambda at: "First answer." in at.everything and rests(at))
             terminal.enter("/cost")
-            terminal.wait_for("This chat:")
             # The same count on the line of the run, in the status line and from the command, which is echoed.
+            told = "\u276f /cost This chat: 1,012 tokens in (1,000 read from the cache), 7 out"
+            terminal.wait_for(lambda at: told in unwrapped(at))
             assert "1,012 in (1,000 cached) · 7 out" in unwrapped(terminal)
-            assert "\u276f /cost This chat: 1,012 tokens in (1,000 read from the cache), 7 out" in unwrapped(terminal)
             assert columns < 80 or "1.0k in 7 out" in terminal.shown
             assert " · 0% full" in terminal.shown
             terminal.enter("/model openai-chat:gpt-y")

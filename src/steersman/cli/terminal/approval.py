@@ -204,7 +204,7 @@ async def describe_question(request: ApprovalRequest, workspace: Path, width: in
     shown = await describe_in_thread(request, workspace, width, color=color)
     lines = shown.count("\n") + 1
     again = _wrap(f"All {lines:,} lines above are about this call.", width) if lines > _MANY_LINES else []
-    return "\n".join([shown, *again, *_wrap(request.choices, width)])
+    return "\n".join([shown, *again, *wrap(request.choices, width)])
 
 
 def _render_parts(parts: Sequence[Part], canvas: Canvas, width: int) -> list[str]:
