@@ -66,9 +66,7 @@ def test_servers_are_shown_restarted_and_trusted(place: Place, server: OpenAICha
             terminal.enter("/mcp")
             # The path before it may be so long that a line breaks within the name.
             untrusted = ".mcp.json is not trusted: /mcp trust shows what it starts.".replace(" ", "")
-            terminal.wait_for(
-                lambda at, untrusted=untrusted: untrusted in below(at, "\u276f /mcp\n").replace(" ", "")
-            )
+            terminal.wait_for(lambda at, untrusted=untrusted: untrusted in below(at, "\u276f /mcp\n").replace(" ", ""))
             shown = below(terminal, "\u276f /mcp\n")
             assert "good running · 1 tool " in shown
             assert " echo " in shown
