@@ -244,6 +244,16 @@ def check_call_count(count: int) -> None:
         raise ProtocolError(describe_many_calls())
 
 
+MAX_BLOCKS = 4_000
+"""More items, parts or pieces of reasoning in one answer are a failure as well: each is compared with the others."""
+
+
+def check_block_count(count: int) -> None:
+    """Raise `ProtocolError` once an answer has more items, parts or pieces of reasoning than are looked at."""
+    if count > MAX_BLOCKS:
+        raise ProtocolError(f"The model's answer has more than {MAX_BLOCKS:,} items, parts or pieces of reasoning.")
+
+
 def describe_many_calls() -> str:
     """Describe an answer with too many tool calls."""
     return f"The model's answer has more than {MAX_TOOL_CALLS:,} tool calls; none of them was run."

@@ -113,19 +113,26 @@ class DecodedEvent(msgspec.Struct):
     chunks: Sequence[Chunk]
     text: str
     has_lone_surrogates: bool = False
+    # By the identity of a part: all its fields, read once for all parts.
+    fields: dict[int, dict[str, Any]] | None = None
 
     def encode_part(self, part: Part) -> str | None:
         """Return the JSON of a part of an unknown type, or `None` if the part has no data."""
+        if self.fields is None:
+            self.fields = self._read_fields()
+        fields = self.fields[id(part)]
+        known = fields.keys() <= _MARKS or all(fields[key] is None for key in fields.keys() - _MARKS)
+        return None if known else msgspec.json.encode(fields).decode()
+
+    def _read_fields(self) -> dict[int, dict[str, Any]]:
         read: Any = msgspec.json.decode(self.text)
         plain_chunks = cast(list[Any], read) if isinstance(read, list) else [read]
+        found: dict[int, dict[str, Any]] = {}
         for chunk, plain in zip(self.chunks, plain_chunks, strict=True):
             content = chunk.candidates[0].content if chunk.candidates else None
-            for number, other in enumerate((content and content.parts) or ()):
-                if other is part:
-                    fields: dict[str, Any] = plain["candidates"][0]["content"]["parts"][number]
-                    known = fields.keys() <= _MARKS or all(fields[key] is None for key in fields.keys() - _MARKS)
-                    return None if known else msgspec.json.encode(fields).decode()
-        return None
+            for number, part in enumerate((content and content.parts) or ()):
+                found[id(part)] = plain["candidates"][0]["content"]["parts"][number]
+        return found
 
 
 def decode_unusual_event(data: str) -> DecodedEvent:

@@ -14,13 +14,14 @@ import msgspec
 from steersman.provider.wires.google.chunks import Call, PartialArgument
 
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
-_MAX_INDEX = 100_000
+_MAX_MISSING = 100_000  # items of lists that a call may leave out: a path of a few bytes may name a far one
+_MAX_DEPTH = 128
 
 
 class PartialCall:
     """A call whose arguments still arrive."""
 
-    __slots__ = ("_arguments", "_broken", "_open", "has_lone_surrogates", "id", "name", "signature")
+    __slots__ = ("_arguments", "_broken", "_missing", "_open", "has_lone_surrogates", "id", "name", "signature")
 
     def __init__(self, call: Call, signature: str | None) -> None:
         self.name = call.name
@@ -31,6 +32,7 @@ class PartialCall:
         # The path of a text that goes on with the next piece.
         self._open: str | None = None
         self._broken = False
+        self._missing = 0
 
     def add(self, call: Call, signature: str | None) -> None:
         """Add a piece."""
@@ -52,13 +54,47 @@ class PartialCall:
         path = argument.json_path or ""
         steps = [_read_step(found) for found in _STEP.finditer(path)]
         value = argument.read_value()
-        if not path.startswith("$") or not steps or not isinstance(steps[0], str):
+        if not path.startswith("$") or not 0 < len(steps) <= _MAX_DEPTH or not isinstance(steps[0], str):
             self._broken = True
             return
         goes_on = self._open == path
         self._open = path if argument.will_continue else None
-        if not _store(self._arguments, steps, value, append=goes_on):
+        if not self._store(steps, value, append=goes_on):
             self._broken = True
+
+    def _store(self, steps: list[str | int], value: Any, *, append: bool) -> bool:
+        """Store a value at its path, with all containers on the way; whether the path fits what is there."""
+        place: Any = self._arguments
+        for step, following in zip(steps, [*steps[1:], None], strict=True):
+            if not self._make_room(place, step, following):
+                return False
+            if following is not None:
+                place = place[step]
+            elif append and isinstance(place[step], str) and isinstance(value, str):
+                place[step] += value
+            else:
+                place[step] = value
+        return True
+
+    def _make_room(self, place: Any, step: str | int, following: str | int | None) -> bool:
+        """Make sure that a container has an element for a step; whether it is a container for such steps."""
+        empty: Any = None if following is None else [] if isinstance(following, int) else {}
+        if isinstance(place, dict) and isinstance(step, str):
+            fields = cast(dict[str, Any], place)
+            if fields.get(step) is None:
+                fields[step] = empty
+            return True
+        if not isinstance(place, list) or not isinstance(step, int):
+            return False
+        items = cast(list[Any], place)
+        added = max(0, step + 1 - len(items))
+        self._missing += max(0, added - 1)
+        if self._missing >= _MAX_MISSING:
+            return False
+        items += [None] * added
+        if items[step] is None:
+            items[step] = empty
+        return True
 
 
 def _read_step(found: re.Match[str]) -> str | int:
@@ -66,35 +102,3 @@ def _read_step(found: re.Match[str]) -> str | int:
         return int(found[2])
     name = found[1] or found[3] or found[4] or ""
     return re.sub(r"\\(.)", r"\1", name)
-
-
-def _store(root: dict[str, Any], steps: list[str | int], value: Any, *, append: bool) -> bool:
-    """Store a value at its path, with all containers on the way; whether the path fits what is there."""
-    place: Any = root
-    for step, following in zip(steps, [*steps[1:], None], strict=True):
-        if not _make_room(place, step, following):
-            return False
-        if following is not None:
-            place = place[step]
-        elif append and isinstance(place[step], str) and isinstance(value, str):
-            place[step] += value
-        else:
-            place[step] = value
-    return True
-
-
-def _make_room(place: Any, step: str | int, following: str | int | None) -> bool:
-    """Make sure that a container has an element for a step; whether it is a container for such steps."""
-    empty: Any = None if following is None else [] if isinstance(following, int) else {}
-    if isinstance(place, dict) and isinstance(step, str):
-        fields = cast(dict[str, Any], place)
-        if fields.get(step) is None:
-            fields[step] = empty
-        return True
-    if isinstance(place, list) and isinstance(step, int) and step <= _MAX_INDEX:
-        items = cast(list[Any], place)
-        items.extend([None] * (step + 1 - len(items)))
-        if items[step] is None:
-            items[step] = empty
-        return True
-    return False

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
+from steersman.provider.wires.protocol import check_block_count
 from steersman.types.content import replace_lone_surrogates
 
 OPEN, CLOSE = "<think>", "</think>"
@@ -95,12 +96,15 @@ def split_parts(content: Iterable[Any]) -> Iterable[tuple[str, bool]]:
 class Details:
     """Collects OpenRouter's `reasoning_details`: joins the pieces of a text and keeps everything else unchanged."""
 
-    __slots__ = ("_entries", "_texts")
+    __slots__ = ("_entries", "_last", "_open", "_texts")
 
     def __init__(self) -> None:
         self._entries: list[dict[str, Any]] = []
         # The pieces of each text of an entry, joined once at the end.
         self._texts: list[dict[str, list[str]]] = []
+        # The last entry of each type and index, and the entries that were begun with a text, the last one at the end.
+        self._last: dict[str, int] = {}
+        self._open: list[int] = []
 
     def add(self, pieces: Iterable[dict[str, Any]]) -> str:
         """Add the pieces and return their text; a piece with only a signature belongs to the text before it."""
@@ -116,7 +120,12 @@ class Details:
                 at = len(self._entries)
                 self._entries.append({})
                 self._texts.append({})
+                check_block_count(len(self._entries))
+                if texts:
+                    self._open.append(at)
             self._entries[at].update(rest)
+            place = _encode_place(self._entries[at])
+            self._last[place] = max(at, self._last.get(place, at))
             for key, text in texts.items():
                 self._texts[at].setdefault(key, []).append(text)
         return "".join(words)
@@ -124,7 +133,7 @@ class Details:
     @property
     def is_unsigned(self) -> bool:
         """Whether there is a text that has no signature yet."""
-        return any(map(self._is_open, range(len(self._entries))))
+        return self._find_open() is not None
 
     def encode(self, words: str) -> str:
         """Return all entries as JSON, "" when there are none; `words` are the thinking, if it came in another field."""
@@ -140,16 +149,24 @@ class Details:
 
     def _find_continued(self, piece: dict[str, Any], *, signed: bool) -> int | None:
         """Return the entry that a piece continues: of its type and index, else for a signature the last open text."""
-        places = range(len(self._entries) - 1, -1, -1)
-        for at in places:
-            if all(self._entries[at].get(key) == piece.get(key) for key in ("type", "index")):
-                if self._is_open(at):
-                    return at
-                break
-        return next(filter(self._is_open, places), None) if signed else None
+        last = self._last.get(_encode_place(piece))
+        if last is not None and self._is_open(last):
+            return last
+        return self._find_open() if signed else None
+
+    def _find_open(self) -> int | None:
+        """Return the last text without a signature; one that has got it is not looked at again."""
+        while self._open and not self._is_open(self._open[-1]):
+            self._open.pop()
+        return self._open[-1] if self._open else None
 
     def _is_open(self, at: int) -> bool:
         return bool(self._texts[at]) and "signature" not in self._entries[at]
+
+
+def _encode_place(piece: dict[str, Any]) -> str:
+    """Return the type and index of a piece as a key; they may be anything."""
+    return repr((piece.get("type"), piece.get("index")))
 
 
 def is_signature(piece: dict[str, Any]) -> bool:

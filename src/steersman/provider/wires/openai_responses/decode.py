@@ -49,7 +49,7 @@ from steersman.provider.wires.openai_responses.items import (
     join_reasoning,
     match_parts,
 )
-from steersman.provider.wires.protocol import ToolNames, check_call_count
+from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count
 from steersman.types.errors import IncompleteStreamError
 from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
@@ -277,6 +277,7 @@ class OpenAIResponsesDecoder:
             self._blocks += 1
             self._calls += kind == "tool_call"
             check_call_count(self._calls)
+            check_block_count(self._blocks)
             shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
         return block
 
@@ -339,6 +340,7 @@ class OpenAIResponsesDecoder:
             words = None if part is None else get_words(part)
             said = block.add_rest(words or "", out)
             out.append(block.end(build_text(said if words is None else words, whole.phase)))
+        self._output.keep_text(item)
 
     def _stop_thinking(self, item: OpenItem, whole: OutputItem, raw: bytes, out: Events) -> None:
         thought = build_thinking(whole, raw, "")
@@ -371,7 +373,7 @@ class OpenAIResponsesDecoder:
             return
         for number, raw in enumerate(output):
             whole = self._decode_item(raw, data)
-            if self._is_said(whole):
+            if self._output.is_said(whole):
                 continue
             item = self._output.find_or_open(number if self._output.indexed else None, whole)
             self._stop_item(item, whole, bytes(raw), out, cut=cut and whole.status != "completed")
@@ -384,12 +386,6 @@ class OpenAIResponsesDecoder:
             return decode_item(raw)
         except msgspec.DecodeError as error:
             raise build_malformed_error(self._model, "an item", data) from error
-
-    def _is_said(self, whole: OutputItem) -> bool:
-        """Whether a message of the response was streamed already, under another id and index."""
-        text = "".join(map(get_words, whole.content or ())) if whole.type == "message" else ""
-        messages = (item for item in self._output.items if item.done and item.kind == "message")
-        return bool(text) and any(text == item.text for item in messages)
 
     def _raise_error(self, read: Event, data: str) -> NoReturn:
         if is_present(read.error):

@@ -10,7 +10,7 @@ import msgspec
 
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part, Response
-from steersman.provider.wires.protocol import encode_json
+from steersman.provider.wires.protocol import check_block_count, encode_json
 from steersman.types.content import (
     Content,
     TextContent,
@@ -148,7 +148,7 @@ class OpenItem:
 class Output:
     """The items of one response, in the order the server gives them."""
 
-    __slots__ = ("_by_id", "_by_index", "_indexed", "items", "silent")
+    __slots__ = ("_by_id", "_by_index", "_indexed", "_texts", "items", "silent")
 
     def __init__(self) -> None:
         self.items: list[OpenItem] = []
@@ -156,6 +156,8 @@ class Output:
         self.silent: list[OpenItem] = []
         self._by_index: dict[int, OpenItem] = {}
         self._by_id: dict[str | int, OpenItem] = {}
+        # The texts of the messages that have stopped.
+        self._texts: set[str] = set()
         # False once an index is missing or used twice: then indexes do not identify items.
         self._indexed = True
 
@@ -167,6 +169,7 @@ class Output:
             item = OpenItem(given.type, len(self.items) if index is None else index)
             self._indexed = is_new
             self.items.append(item)
+            check_block_count(len(self.items))
             self.silent.append(item)
         elif item.announced:
             return item
@@ -224,6 +227,15 @@ class Output:
             item = self.open(index, given)
         return item
 
+    def keep_text(self, item: OpenItem) -> None:
+        """Remember the text of a message that has stopped."""
+        self._texts.add(item.text)
+
+    def is_said(self, whole: OutputItem) -> bool:
+        """Whether a message was streamed already, under another id and index."""
+        text = "".join(map(get_words, whole.content or ())) if whole.type == "message" else ""
+        return bool(text) and text in self._texts
+
     @property
     def indexed(self) -> bool:
         """Whether the server's indexes identify the items."""
@@ -244,6 +256,7 @@ def match_parts(item: OpenItem, parts: Sequence[Part]) -> list[tuple[int, Part |
 
     vLLM numbers the parts otherwise in its deltas. So a part belongs to the block whose text it begins with.
     """
+    check_block_count(len(parts))
     only = item.blocks.get(0) if len(parts) == len(item.blocks) == 1 else None
     if only is not None and get_words(parts[0]).startswith("".join(only.parts) or "\0"):
         return [(0, parts[0])]

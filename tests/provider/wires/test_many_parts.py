@@ -1,0 +1,124 @@
+"""Answers of a hostile server with very many small parts: a bounded number is compared, and each is read once."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.provider.wires.google import streams as google
+from tests.provider.wires.openai_chat import chat
+from tests.provider.wires.openai_responses import kit as responses
+from tests.rows import each_row
+
+from steersman.types.content import TextContent, ThinkingContent, ToolCall
+from steersman.types.errors import ProtocolError
+
+MOST = 4_000
+
+
+def list_messages(count: int) -> list[dict[str, Any]]:
+    return [{"id": f"m{at}", "content": [responses.text_part(f"t{at}")]} for at in range(count)]
+
+
+def end_with(messages: list[dict[str, Any]]) -> bytes:
+    return responses.ended(output=[{"type": "message", **message} for message in messages])
+
+
+def make_items(count: int) -> bytes:
+    return b"".join(responses.done(at, "message", **item) for at, item in enumerate(list_messages(count)))
+
+
+def make_parts(count: int) -> bytes:
+    said = b"".join(responses.words(0, f"t{at}", at) for at in range(count))
+    return responses.added(0, "message", id="msg_0", content=[]) + said
+
+
+def make_whole_parts(count: int) -> bytes:
+    return responses.done(0, "message", content=[responses.text_part(f"t{at}") for at in range(count)])
+
+
+STREAMS: dict[str, Callable[[int], bytes]] = {
+    "items": lambda count: make_items(count) + responses.ended(),
+    "items at the end": lambda count: end_with(list_messages(count)),
+    "parts": lambda count: make_parts(count) + responses.ended(),
+    "parts of an item": lambda count: make_whole_parts(count) + responses.ended(),
+}
+
+
+@each_row("kind", STREAMS)
+def test_a_response_has_a_bounded_number_of_items_and_parts(kind: str) -> None:
+    """security.md: each is compared with the others, so 30,000 would hold up the event loop for half a minute."""
+    message = responses.message_of(responses.begun() + STREAMS[kind](MOST))
+    assert [block.text for block in message.content if isinstance(block, TextContent)] == [
+        f"t{at}" for at in range(MOST)
+    ]
+    with pytest.raises(ProtocolError, match="more than 4,000 items"):
+        responses.read(responses.begun() + STREAMS[kind](MOST + 1))
+
+
+def test_a_message_at_the_end_that_was_streamed_under_another_id_is_said_once() -> None:
+    """Its text is looked up among those of the messages before it."""
+    first, second, third = list_messages(3)
+    stream = responses.begun() + responses.done(0, "message", **first) + responses.done(1, "message", **second)
+    output = [{**second, "id": "other"}, {**first, "id": "another"}, third]
+    message = responses.message_of(stream + end_with(output))
+    assert [block.text for block in message.content if isinstance(block, TextContent)] == ["t0", "t1", "t2"]
+
+
+def make_details(count: int) -> bytes:
+    entries = [{"type": "reasoning.text", "text": "a", "index": at} for at in range(count)]
+    return chat.chunk({"reasoning_details": entries}) + chat.chunk(None, "stop") + chat.DONE
+
+
+def test_thinking_has_a_bounded_number_of_details() -> None:
+    message = chat.answer_of(make_details(MOST))
+    (thought,) = message.content
+    assert isinstance(thought, ThinkingContent)
+    assert thought.thinking == "a" * MOST
+    with pytest.raises(ProtocolError, match="more than 4,000 items"):
+        chat.answer_of(make_details(MOST + 1))
+
+
+def count_calls(act: Callable[[], object]) -> Counter[str]:
+    """How often functions of each name are called."""
+    found: Counter[str] = Counter()
+    before = sys.getprofile()
+    sys.setprofile(
+        lambda frame, event, arg: found.update(
+            [frame.f_code.co_name if event == "call" else arg.__qualname__] if event in ("call", "c_call") else []
+        )
+    )
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+def test_details_are_not_compared_with_all_before_them() -> None:
+    few, many = (count_calls(lambda count=count: chat.answer_of(make_details(count))) for count in (200, 400))
+    assert many.total() < 3 * few.total()
+
+
+def test_the_event_of_parts_of_unknown_types_is_read_once() -> None:
+    parts = [{"newPart": at} for at in range(100)]
+    stream = google.stream(google.chunk(*parts, finish="STOP"))
+    assert count_calls(lambda: google.events_of(stream))["json_decode"] < 10
+    _, message = google.events_of(stream)
+    assert [block.signature for block in message.content if isinstance(block, ThinkingContent)] == [
+        msgspec.json.encode(part).decode() for part in parts
+    ]
+
+
+@each_row("paths", [[f"$.a{at}[99999]" for at in range(50)], ["$" + ".a" * 200]])
+def test_a_few_bytes_of_paths_do_not_make_large_arguments(paths: list[str]) -> None:
+    """A list is filled up to the place that a path names: 20 kB of such paths would take more than a gigabyte."""
+    given = [{"jsonPath": path, "numberValue": 1} for path in paths]
+    message = google.message_of(google.chunk({"functionCall": {"name": "f", "partialArgs": given}}, finish="STOP"))
+    (found,) = [block for block in message.content if isinstance(block, ToolCall)]
+    assert found.is_truncated
+    assert len(found.raw_arguments or "") < 1_000_000
