@@ -109,7 +109,7 @@ def explain_unstable_words(part: Part) -> str | None:
     if part.files:
         return f"it is redirected to or from {part.files[0]!r:.100}"
     if changes_shell(program) and find_entry([word.text for word in part.words]) is None:
-        return f"{program!r} changes what the commands after it do"
+        return f"{program!r:.100} changes what the commands after it do"
     if "/" in program and find_program(program) is None:
         return f"{program!r:.100} is a file, and what is in it may change"
     effects = find_destructive_effects(part.text)

@@ -169,6 +169,26 @@ def test_a_name_an_address_and_a_reason_cannot_forge_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("part", ["why", "refusal", "name"])
+def test_what_a_sentence_quotes_begins_no_row(part: str) -> None:
+    """A reason quotes the call: rows of it at the edge of the window, or behind a bar, would look like a question."""
+    fill = "\u2500" * 23
+    forged = f"x {fill} May the agent run this command? {fill} \u2502 git status {fill} Needs approval: it looks. " * 3
+    asked = ToolCall(id="1", name=forged if part == "name" else "bash", arguments={})
+    request = ApprovalRequest(
+        asked, forged if part == "why" else "", proposal=Proposal(refusal=forged if part == "refusal" else "")
+    )
+    ours = ("May the agent", "  \u2502 ", "    ", "Needs approval: x", "Asked about every time: x", "In /work/place.")
+    lines = describe_effect(request, HERE, 60, color=False).split("\n")
+    lines += describe_confirmation(f"May the agent {forged}", "", 60).split("\n")
+    assert [line for line in lines if not line.startswith(ours)] == []
+    assert sum(line.startswith("May the agent") for line in lines) == 2
+
+
+def test_a_reason_does_not_push_the_call_out_of_the_window() -> None:
+    assert len(shown("bash", 80, command="ls", why="x" * 10_000)) < 12
+
+
 def test_a_path_stands_behind_a_bar_and_keeps_every_blank_of_it() -> None:
     path = "a  b.txt? It was approved before." + " " * 30 + "May it read?"
     assert shown("write", 60, path=path, content="x", why="") == [

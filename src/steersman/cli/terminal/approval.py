@@ -43,7 +43,9 @@ SETTLING = 0.3
 
 _RUNS_PROJECT = "That lets it run code that is not judged, such as the project's, as it is by then."
 _BAR, _FOLD = "  │ ", "  ┆ "
+_INDENT = "    "  # more than before the bar, so that a quoted bar does not look like ours
 _MANY_LINES = 12  # with less, the question is still on the smallest screen
+_LONGEST_REASON = 400  # it quotes the call, and all of that is shown above
 _STYLES: dict[Kind, Style] = {"path": "bold", "added": "good", "removed": "bad", "note": "dim"}
 
 
@@ -167,18 +169,18 @@ def apply_answer(answer: ApprovalAnswer, request: ApprovalRequest, agent: Agent)
 def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, color: bool) -> str:
     """Describes what a call would do, in lines of at most `width` columns; nothing is truncated or invisible.
 
-    Text from the model stands behind a bar, so that it cannot imitate our own lines.
+    Text from the model stands behind a bar, or inside a sentence of ours, so that it cannot imitate our own lines.
     """
     call, why = request.call, request.why
     canvas = Canvas(width, color)
-    lines = [canvas.style(line, "bold") for line in _wrap(f"May the agent {_describe_action(call, workspace)}", width)]
+    lines = [canvas.style(line, "bold") for line in _tell(f"May the agent {_describe_action(call, workspace)}", width)]
     lines += _render_parts(list(describe_call(call.name, call.arguments, request.effect)), canvas, width)
     for effect in _find_destruction(call):
         lines += [canvas.style(line, "bad") for line in _wrap(f"Warning: it {effect}.", width)]
     where = f"In {sanitize_line(escape_invisible(str(workspace)))}." if call.name == "bash" else ""
-    because = f"Needs approval: {sanitize_line(escape_invisible(why))}." if why else ""
+    because = f"Needs approval: {_quote_reason(why)}." if why else ""
     for told in (where, because):
-        lines += [canvas.style(line, "dim") for line in _wrap(told, width) if told]
+        lines += [canvas.style(line, "dim") for line in _tell(told, width) if told]
     if request.rules:
         added = "this rule" if len(request.rules) == 1 else "these rules"
         heading = f"s adds {added}; A in every folder:"
@@ -186,8 +188,8 @@ def describe_effect(request: ApprovalRequest, workspace: Path, width: int, *, co
         shown += _wrap(_RUNS_PROJECT, width) if request.proposal.runs_project else []
         lines += [canvas.style(line, "dim") for line in shown]
     elif refusal := request.proposal.refusal:
-        told = f"Asked about every time: {sanitize_line(escape_invisible(refusal))}."
-        lines += [canvas.style(line, "dim") for line in _wrap(told, width)]
+        told = f"Asked about every time: {_quote_reason(refusal)}."
+        lines += [canvas.style(line, "dim") for line in _tell(told, width)]
     return "\n".join(lines)
 
 
@@ -255,8 +257,19 @@ def _exists(workspace: Path, path: object) -> bool:
         return False
 
 
+def _quote_reason(text: str) -> str:
+    shown = sanitize_line(escape_invisible(text))
+    return shown if len(shown) <= _LONGEST_REASON else f"{shown[: _LONGEST_REASON - 1]}…"
+
+
 def _wrap(text: str, width: int) -> list[str]:
     return wrap(text, width, measure=measure_widest)
+
+
+def _tell(text: str, width: int) -> list[str]:
+    """Wraps a sentence that quotes text of others: its other rows are indented, so that none looks like a new line."""
+    first, *others = _wrap(text, max(1, width - len(_INDENT)))
+    return [first, *[_INDENT + line for line in others]]
 
 
 def _bar_lines(text: str, width: int) -> Iterator[str]:
@@ -305,8 +318,8 @@ def describe_confirmation(question: str, content: str, width: int) -> str:
     """
     asked = sanitize_line(escape_invisible(question))
     about = [*_bar_lines(content, width)] if content else []
-    again = _wrap(f"The {len(about):,} lines above are about this: {asked}", width) if len(about) > _MANY_LINES else []
-    return "\n".join([*_wrap(asked, width), *about, *again])
+    again = _tell(f"The {len(about):,} lines above are about this: {asked}", width) if len(about) > _MANY_LINES else []
+    return "\n".join([*_tell(asked, width), *about, *again])
 
 
 async def _ask_for_line(text: str) -> str | None:

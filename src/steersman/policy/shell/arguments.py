@@ -121,7 +121,7 @@ class _Reader:
         if after == "ask":
             options = [word.text for word in rest if word.text.startswith("-")]
             if options:
-                raise NeedsApproval(f"the option {options[0]!r} is for another program")
+                raise NeedsApproval(f"the option {options[0]!r:.200} is for another program")
             self.found.operands += rest
             return
         read_arguments(read_entry(after), rest)
@@ -130,7 +130,7 @@ class _Reader:
         text = word.text
         name, equals, value = text.partition("=")
         if word.wild >= 0 and (not equals or word.wild <= len(name)):
-            raise NeedsApproval(f"{text!r} could become any option")
+            raise NeedsApproval(f"{text!r:.200} could become any option")
         if word.wild >= 0 and "plain" not in self.entry.flags:
             # Also behind a letter: `sed -e=*` becomes another script where a file has that name.
             raise NeedsApproval(f"{text!r:.200} could become another value, or several words")
@@ -139,7 +139,7 @@ class _Reader:
         if text.startswith("--") or "words" in self.entry.flags:
             option = self._get_option(name, text)
             if equals and (not option.arity or self._takes_next_word()):
-                raise NeedsApproval(f"the option {name!r} takes no value in the same word, got {text!r:.200}")
+                raise NeedsApproval(f"the option {name!r:.200} takes no value in the same word, got {text!r:.200}")
             self._take_value(name, option, Word(value, -1, word.quoted) if equals else None)
             return
         for place, letter in enumerate(text[1:], 2):

@@ -102,7 +102,7 @@ class AllowedCommands:
 
     def _explain_uncovered_part(self, part: Part) -> str | None:
         if part.files:
-            return f"it is redirected to or from {part.files[0]!r}"
+            return f"it is redirected to or from {part.files[0]!r:.200}"
         words = drop_global_options(part.words)
         beginnings = {each[:size] for each in (part.words, words) for size in self._sizes}
         near = [rule for beginning in beginnings for rule in self._by_words.get(beginning, ())]

@@ -63,7 +63,7 @@ def explain_unsafe_arguments(words: Sequence[Word]) -> str | None:
     """Explain why a command may run another program, write a file or reveal secrets; `None` if it does not."""
     for word in words[1:]:
         if _reaches_processes(word):
-            return f"{word.text!r} may hold what other processes know"
+            return f"{word.text!r:.200} may hold what other processes know"
         if word.wild >= 0 and "$?" in word.text and words[0].text != "echo":
             return f"the exit status in {word.text!r:.200} is not understood here"
     entry = find_entry([word.text for word in words])
@@ -80,7 +80,7 @@ def explain_unsafe_inputs(words: Sequence[Word], paths: Sequence[str]) -> str | 
     """Explain why a command must not read these files as its input; `None` for files of the folder."""
     entry = find_entry([word.text for word in words])
     if paths and (entry is None or not ("plain" in entry.flags or entry.key in _READERS)):
-        return f"it reads {paths[0]!r:.200}, and what {words[0].text!r} does with it is not known"
+        return f"it reads {paths[0]!r:.200}, and what {words[0].text!r:.200} does with it is not known"
     wrong = [path for path in paths if is_outside(path) or _reaches_processes(Word(path))]
     return f"it reads {wrong[0]!r:.200}, which is outside the folder" if wrong else None
 
@@ -114,13 +114,13 @@ def explain_unsafe_pipe(words: Sequence[Word]) -> str | None:
     """
     harmless = find_entry([word.text for word in words]) is not None and explain_unsafe_arguments(words) is None
     name = words[0].text
-    return None if harmless else f"what {name!r} does may depend on what it reads from the pipe"
+    return None if harmless else f"what {name!r:.200} does may depend on what it reads from the pipe"
 
 
 def _explain_runner(program: str) -> str | None:
     """Explain why no rule by prefix covers a program; the rule itself was refused before."""
     why = explain_runner(program)
-    return None if why is None else f"{program!r} {why}"
+    return None if why is None else f"{program!r:.200} {why}"
 
 
 def drop_global_options(words: Sequence[Word]) -> Sequence[Word]:
@@ -135,9 +135,9 @@ def _find_unsafe_word(words: Sequence[Word]) -> str | None:
         option = word.text.startswith("-") and word.text != "-"
         name, equals, _ = word.text.partition("=")
         if option and word.wild >= 0 and (not equals or word.wild <= len(name)):
-            return f"{word.text!r} could become any option"
+            return f"{word.text!r:.200} could become any option"
         if not option and word.wild == 0:
-            return f"{word.text!r} could become an option"
+            return f"{word.text!r:.200} could become an option"
         if option and (why := explain_unsafe_option(word.text)) is not None:
             return why
     return None

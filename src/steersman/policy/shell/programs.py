@@ -168,11 +168,11 @@ _UNSAFE_NAMES = split_words("""
 def explain_unsafe_option(text: str) -> str | None:
     """Explain why an option of a program without a table may be unsafe; `None` for one that does not look like it."""
     if "/" in text:
-        return f"the option {text!r} names a file"
+        return f"the option {text!r:.200} names a file"
     name = text.partition("=")[0].casefold()
     if text.startswith("--"):
         # Long options may be abbreviated: `--outp` is `--output` where no other option begins like that.
         wrong = text != "--" and any(option.startswith(name[2:]) for option in _UNSAFE_NAMES)
     else:
         wrong = name[1:] in _UNSAFE_NAMES or not _UNSAFE_LETTERS.isdisjoint(text[1:])
-    return f"the option {text!r} can run another program or write a file" if wrong else None
+    return f"the option {text!r:.200} can run another program or write a file" if wrong else None

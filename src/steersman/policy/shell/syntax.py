@@ -230,7 +230,7 @@ def _describe_unknown(character: str) -> str:
 
 def _check_command(word: Word) -> None:
     if word.quoted or word.wild >= 0 or not _COMMAND.fullmatch(word.text) or _RESERVED.fullmatch(word.text):
-        raise _NotUnderstood(f"{word.text!r} is not the plain name of a program")
+        raise _NotUnderstood(f"{word.text!r:.200} is not the plain name of a program")
 
 
 _BOUNDARY = re.compile(r"[;&|(){}<>`$\n\r]+")
