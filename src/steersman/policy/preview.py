@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from steersman.types.visible import escape_invisible
@@ -14,6 +14,8 @@ MAX_PREVIEW = 20_000
 """How many characters of a call a preview shows; the beginning and the end of what is longer."""
 
 _TAIL = MAX_PREVIEW // 4
+_INDENT = 2
+_MOST_BLANKS = 1_000_000
 _DIFF: Mapping[str, Kind] = {"+": "added", "-": "removed", "@": "note", "\\": "note", "[": "note"}
 
 
@@ -71,9 +73,33 @@ def preview_call(name: str, arguments: Mapping[str, Any], effect: str | None = N
     return f"{head}\n[{left_out:,} characters are left out here; args has all of them]\n{tail}"
 
 
+def write_json(value: object) -> str:
+    """Write a value as JSON for a person: one item per line, or all in one where the lines would be mostly blanks.
+
+    Before each of many numbers deep inside brackets there are hundreds of blanks.
+    """
+    return json.dumps(value, ensure_ascii=False, indent=None if _has_many_blanks(value) else _INDENT, default=str)
+
+
+def _has_many_blanks(value: object) -> bool:
+    level, depth, blanks = [value], 0, 0
+    while level and blanks <= _MOST_BLANKS:
+        depth += 1
+        items = [item for each in level for item in _list_items(each)]
+        blanks += _INDENT * depth * len(items)
+        level = [item for item in items if isinstance(item, Mapping | list | tuple)]
+    return blanks > _MOST_BLANKS
+
+
+def _list_items(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return cast(Mapping[object, object], value).values()
+    return cast(Iterable[object], value) if isinstance(value, list | tuple) else ()
+
+
 def _encode_rest(rest: dict[str, Any]) -> str:
     try:
-        return json.dumps(rest, ensure_ascii=False, indent=2, default=str)
+        return write_json(rest)
     except (TypeError, ValueError, RecursionError):  # a hook may have put anything into them
         return repr(rest)
 

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from steersman import Agent, Approval, ToolCall, ToolError, tool
+from steersman.policy.preview import preview_call, write_json
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin import builtin_tools
 from steersman.types.events import ApprovalRequested, ToolExecutionEnd
@@ -221,6 +222,26 @@ async def test_where_all_reading_needs_approval_or_there_is_no_reading_a_failure
     result = await Agent(script.model, tools=tools, approval=Approval()).run("Go.")
     assert result.tool_results[0].details["status"] == "denied"
     assert "12345" not in result.tool_results[0].text
+
+
+def test_deeply_nested_arguments_are_not_shown_as_blanks() -> None:
+    """With an item in each line, these 6,000 characters would be 1.6 million."""
+    deep: object = [1] * 2_000
+    for _ in range(400):
+        deep = [deep]
+    assert len(write_json({"deep": deep})) < 8_000
+    assert preview_call("t", {"a": {"b": [1, {"c": []}]}}).split("\n") == [
+        "{",
+        '  "a": {',
+        '    "b": [',
+        "      1,",
+        "      {",
+        '        "c": []',
+        "      }",
+        "    ]",
+        "  }",
+        "}",
+    ]
 
 
 async def test_a_preview_that_breaks_is_none(tmp_path: Path) -> None:

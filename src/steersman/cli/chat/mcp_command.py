@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from steersman.cli.exits import UserError, suggest_nearest
 from steersman.cli.setup.mcp_files import McpFiles
 from steersman.cli.terminal.numbers import format_count
 from steersman.cli.terminal.sanitize import sanitize_line
+from steersman.policy.preview import write_json
 from steersman.tools.mcp.errors import McpError
 from steersman.tools.mcp.server import ServerState
 from steersman.tools.mcp.servers import McpServers
@@ -102,7 +102,7 @@ async def _accept_changes(chat: Chat, files: McpFiles, name: str) -> None:
     if not changes:
         raise UserError(f"No tool of {_escape(name)!r} has changed.")
     for change in changes:
-        content = f"{change.description}\n{json.dumps(change.parameters, indent=1, ensure_ascii=False)}"
+        content = f"{change.description}\n{write_json(change.parameters)}"
         if await chat.confirm(f"Trust the tool {change.tool!r} of the MCP server {name!r} as it is now?", content):
             await servers.accept(change)
             chat.say("notice", f"{_escape(change.name)} is offered from the next run on.")
