@@ -82,19 +82,24 @@ def write_json(value: object) -> str:
 
 
 def _has_many_blanks(value: object) -> bool:
-    level, depth, blanks = [value], 0, 0
+    level: list[object] = [value]
+    depth = blanks = 0
     while level and blanks <= _MOST_BLANKS:
         depth += 1
         items = [item for each in level for item in _list_items(each)]
         blanks += _INDENT * depth * len(items)
-        level = [item for item in items if isinstance(item, Mapping | list | tuple)]
+        level = list(filter(_is_container, items))
     return blanks > _MOST_BLANKS
 
 
+def _is_container(value: object) -> bool:
+    return isinstance(value, (dict, list, tuple))
+
+
 def _list_items(value: object) -> Iterable[object]:
-    if isinstance(value, Mapping):
-        return cast(Mapping[object, object], value).values()
-    return cast(Iterable[object], value) if isinstance(value, list | tuple) else ()
+    if isinstance(value, dict):
+        return cast(dict[object, object], value).values()
+    return cast(Iterable[object], value) if isinstance(value, (list, tuple)) else ()
 
 
 def _encode_rest(rest: dict[str, Any]) -> str:
