@@ -209,3 +209,26 @@ def test_a_link_on_the_way_to_the_settings_is_not_replaced_by_a_command(
     (room.root / ".config").symlink_to("kept")
     room.run(whole, "rm .config; mkdir -p .config/steersman; echo evil > .config/steersman/config.toml")
     assert (room.root / ".config" / "steersman" / "config.toml").read_text() == "vim = true"
+
+
+@pytest.mark.parametrize("way", ["itself", "below", "by a link"])
+def test_a_workspace_that_is_part_of_the_settings_is_read_only(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """docs/security.md: the settings can be read but not written, by the file tools and by commands alike."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(room.outside if way != "itself" else room.root.parent))
+    if way == "itself":
+        (room.root.parent / "steersman").symlink_to(room.root)
+    elif way == "below":
+        (room.outside / "steersman").symlink_to(room.root.parent)
+    else:
+        (room.outside / "steersman").mkdir()
+        (room.outside / "steersman" / "agents").symlink_to(room.root)
+    (room.root / "folder" / ".git").mkdir(parents=True)
+    with pytest.raises(ProtectedPath, match="protected by"):
+        Workspace(room.root).replace("folder/new", b"")
+    (room.root / "old").write_text("mine")
+    said, code = room.run(whole, "cat old; echo x > new; echo x > folder/new; echo x > old; mv folder other; false")
+    assert (said.startswith("mine"), code) == (True, 1)
+    assert sorted(path.name for path in room.root.rglob("*")) == [".git", "folder", "old"]
+    assert (room.root / "old").read_text() == "mine"

@@ -11,6 +11,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+from tests.tools.confine.pythons import make_python
+
 from steersman.safe_start import list_needed_modules
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -67,9 +70,9 @@ def test_a_workspace_that_is_made_later_takes_nothing_that_tools_wrote_for_the_u
     assert done.stdout == "refused winloop\n"
 
 
-def run(folder: Path, *words: str) -> list[str]:
+def run(folder: Path, *words: str, python: str = sys.executable) -> list[str]:
     """Run Python in a folder; the lines that it wrote."""
-    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([python, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == ""
     return done.stdout.splitlines()
 
@@ -175,6 +178,126 @@ def test_a_folder_that_is_searched_only_later_is_no_way_in(tmp_path: Path) -> No
     """
     (tmp_path / "project").mkdir()
     assert run(tmp_path, "-c", textwrap.dedent(later)) == ["refused winloop"]
+
+
+LAZY = """
+    import sys
+    from steersman.tools import builtin_tools
+
+    write = {tool.name: tool for tool in builtin_tools(".")}["write"]
+    for name in ("resource", "winloop", "installed"):
+        write(path=f"{name}.py", content="print('RAN', __name__)")
+    import resource, installed
+    try:
+        import winloop
+    except ModuleNotFoundError as error:
+        print("refused", error.name)
+"""
+
+
+@pytest.mark.parametrize("project", ["environment/project", "environment"])
+def test_a_project_in_the_folder_of_a_python_environment_is_a_workspace_like_others(
+    tmp_path: Path, project: str
+) -> None:
+    """After `python -m venv .`, or `mkdir project` in the environment; and `/usr/src/app` is in that of the system."""
+    python = make_python(tmp_path / "environment")
+    (tmp_path / project).mkdir(exist_ok=True)
+    (tmp_path / project / "app.py").write_text(textwrap.dedent(LAZY))
+    assert run(tmp_path / project, "app.py", python=python) == ["installed", "refused winloop"]
+
+
+def test_a_link_to_the_python_environment_is_no_way_in_while_a_command_has_replaced_it(tmp_path: Path) -> None:
+    """`.venv` often is a link, and a package is searched through it when it is first needed."""
+    later = """
+        import os
+        from steersman.tools import Workspace
+        Workspace(".")
+        os.rename(".venv", "before")
+        version = ".".join(map(str, sys.version_info[:2]))
+        os.makedirs(packages := f".venv/lib/python{version}/site-packages")
+        with open(os.path.join(packages, "installed.py"), "w") as file:
+            file.write("print('RAN')")
+        import installed
+    """
+    project = tmp_path / "project"
+    project.mkdir()
+    make_python(tmp_path / "environment")
+    (project / ".venv").symlink_to(tmp_path / "environment")
+    (project / "app.py").write_text("import sys\n" + textwrap.dedent(later))
+    assert run(project, "app.py", python=str(project / ".venv/bin/python")) == ["installed"]
+
+
+def test_a_workspace_beside_the_program_becomes_no_package_that_is_imported(tmp_path: Path) -> None:
+    """docs/security.md: no code outside the workspace imports what is new there, nor what it is called like."""
+    program = """
+        import sys
+        from steersman.tools import builtin_tools
+        for name in ("tabnanny", "work", "plugins"):
+            write = {tool.name: tool for tool in builtin_tools(name)}["write"]
+            write(path="__init__.py", content="print('RAN', __name__)")
+        import tabnanny  # of Python
+        import plugins.one  # which was there
+        try:
+            import work
+        except ModuleNotFoundError as error:
+            print("refused", error.name)
+    """
+    (tmp_path / "app.py").write_text(textwrap.dedent(program))
+    for name in ("tabnanny", "work", "plugins"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plugins" / "one.py").write_text("print('one')")
+    assert run(tmp_path, "app.py") == ["RAN plugins", "one", "refused work"]
+
+
+FINDER = """
+    import sys
+    from importlib.util import spec_from_file_location
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            return spec_from_file_location(name, sys.argv[1]) if name == "package" else None
+
+    sys.meta_path.append(Finder())
+    from steersman.tools import Workspace
+    Workspace(sys.argv[2])
+    import package.deep.module
+"""
+
+
+def test_all_of_a_package_is_imported_that_a_finder_of_its_own_finds(tmp_path: Path) -> None:
+    """An editable install: only the package itself is found that way, and what is in it as usual."""
+    inner, library = tmp_path / "project" / "src" / "package", tmp_path / "library"
+    for folder in (inner / "deep", library):
+        folder.mkdir(parents=True)
+    for folder in (inner, inner / "deep"):
+        (folder / "__init__.py").touch()
+    (inner / "deep" / "module.py").write_text("print('module')")
+    (library / "app.py").write_text(textwrap.dedent(FINDER))
+    assert run(library, "app.py", str(inner / "__init__.py"), str(tmp_path / "project")) == ["module"]
+
+
+def test_packages_are_known_however_many_other_files_and_folders_there_are(tmp_path: Path) -> None:
+    """The search for modules has an end: a package that says so is found all the same."""
+    program = """
+        import importlib, sys
+        from steersman.tools import Workspace
+        Workspace("project")
+        sys.path.append(sys.argv[1])
+        import outside
+    """
+    project, library = tmp_path / "project", tmp_path / "library"
+    for number in range(150):
+        for inner in range(20):
+            (project / f"folder{number}" / f"{inner}").mkdir(parents=True)
+    for folder in (library, project / "package"):
+        folder.mkdir()
+    for number in range(1_000):
+        (project / "package" / f"{number}.json").touch()
+    (project / "package" / "__init__.py").write_text("print('package')")
+    (library / "outside.py").write_text("import package")
+    assert run(tmp_path, "-c", f"import sys; sys.path.append('project')\n{textwrap.dedent(program)}", str(library)) == [
+        "package"
+    ]
 
 
 def test_every_package_that_an_extra_installs_is_known() -> None:

@@ -28,6 +28,7 @@ from steersman.tools.confine.own_files import (
     list_own_folders,
     list_trust_files,
 )
+from steersman.tools.confine.python_folders import list_links_to_python, list_python_paths
 from steersman.types.errors import ToolError
 
 MAX_PROTECTED = 200
@@ -174,14 +175,17 @@ class _ProtectionBuilder:
 
     def protect_own(self, own: Iterable[str]) -> None:
         """Protect what belongs to us, also what is not there yet."""
+        settings = (*list_own_folders(), *list_linked_settings())
+        if any(path == self.root or is_beneath(path, self.root) for path in settings):
+            self.read_only.add(self.root)
         for path in own:
             self.make_read_only(os.path.realpath(path))
             # SQLite would take this file for changes to undo. It makes none itself while it writes ahead (WAL).
             if path.endswith("-journal") and is_beneath(self.root, path) and (found := record_guard(path)) is not None:
                 self.guards[path] = found
-        for path in (*list_trust_files(), *list_linked_settings()):
+        for path in (*list_trust_files(), *list_linked_settings(), *list_python_paths(self.root)):
             self.guard_missing(path)
-        for path in list_links_to_settings():
+        for path in (*list_links_to_settings(), *list_links_to_python()):
             if is_beneath(self.root, path) and (found := record_guard(path)) is not None:
                 self.guards[path] = found
         for path in list_own_folders():
@@ -211,6 +215,8 @@ class _ProtectionBuilder:
     def build(self, allowed: set[str]) -> ProtectedPaths:
         guards = {path: each for path, each in self.guards.items() if path not in allowed}
         fixed = {path for path in self.read_only if allowed.isdisjoint((path, *_list_parents(path, self.root)))}
+        if self.root in fixed:
+            return ProtectedPaths(((self.root, False),))
         fixed = {path for path in fixed if fixed.isdisjoint(_list_parents(path, self.root))}
         opened = self.writable - allowed
         pins = dict.fromkeys(opened, True)
@@ -329,16 +335,16 @@ def find_sandbox_paths(
     *,
     readable: Iterable[str] = (),
     writable: Iterable[str] = (),
-    own: Iterable[str] = (sys.prefix, sys.base_prefix),
+    own: Iterable[str] | None = None,
     git: Git = "read-only",
     nested: Iterable[str] | None = None,
     passing: Collection[str] = (),
 ) -> SandboxPaths:
     """Find the paths for a command in the workspace `root`, with its own temporary folders (`scratch`).
 
-    `own` are the folders of the Python we run from; inside the workspace they are protected unless `writable` lists
-    them. `nested` are the protected names below the root's own; `None` searches for them. `passing` are names of
-    the root that another command has made.
+    `own` are the folders of the Python we run from (`None` finds them); inside the workspace they are protected unless
+    `writable` lists them. `nested` are the protected names below the root's own; `None` searches for them. `passing`
+    are names of the root that another command has made.
     """
     java = map(str, Path("/etc").glob("java-*"))
     system = (*_SYSTEM.split(), *(f"/etc/{name}" for name in _CONFIGURATION.split()), *java)
@@ -348,6 +354,7 @@ def find_sandbox_paths(
     if nested is None:
         nested = select_nested(root, FolderSnapshot(root).refresh(), git)
     allowed = [os.path.realpath(path) for path in writable]
+    own = list_python_paths(root) if own is None else own
     return SandboxPaths(
         tuple(sorted({path for path in (*system, *more) if os.path.exists(path)})),
         write,

@@ -16,15 +16,16 @@ from itertools import islice
 from types import FrameType, ModuleType
 
 from steersman.safe_start import list_needed_modules
-from steersman.tools.confine.links import leads_through
+from steersman.tools.confine.links import list_steps
+from steersman.tools.confine.python_folders import list_prefixes, list_python_paths
 
 _IMPORTLIB = frozenset(
     ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", "importlib.util", "_frozen_importlib")
 )
 _IMPORT = "_find_and_load_unlocked"  # the function of importlib that an import goes through, and `util.find_spec` not
 _SUFFIXES = tuple(all_suffixes())
-# How far a folder without an `__init__.py` is searched for modules, which make it a package.
-_MOST_FOLDERS, _MOST_NAMES = 20, 200
+# How far a folder without an `__init__.py` is searched for modules, which make it a package; and all of them together.
+_MOST_FOLDERS, _MOST_NAMES, _MOST_IN_ALL = 20, 200, 2_000
 
 
 class _TrustedFirst(MetaPathFinder):
@@ -32,10 +33,12 @@ class _TrustedFirst(MetaPathFinder):
 
     def __init__(self) -> None:
         self.names = list_needed_modules()
-        self.workspaces: set[str] = set()
+        # Each with the parts of our Python that are in it, which tools do not change.
+        self.workspaces: dict[str, list[str]] = {}
         # The modules and packages that were in a workspace before any tool could write there: they are the user's own.
         self.own: set[str] = set()
-        self._prefixes = tuple(map(os.path.realpath, (sys.prefix, sys.base_prefix)))
+        # Where our Python is found by a link, a command in the workspace can replace it.
+        self._prefixes = [(prefix, os.path.realpath(prefix)) for prefix in list_prefixes()]
         self._known: dict[str, bool] = {}
 
     def find_spec(
@@ -45,15 +48,15 @@ class _TrustedFirst(MetaPathFinder):
         if top in self.own and top not in self.names:
             return None
         entries = list(sys.path if path is None else path)
-        fixed = [entry for entry in entries if not self.can_change(entry)]
-        if len(fixed) == len(entries):
-            return None
-        spec = PathFinder.find_spec(fullname, fixed, target)
+        fixed = [self._unlink_prefix(entry) for entry in entries if not self.can_change(entry)]
+        spec, is_whole = self._find_outside(fullname, fixed, target)
         is_namespace = spec is not None and spec.loader is None
+        if is_whole and fixed == entries:
+            return None if is_namespace else spec
         if top in self.own and spec is None:
             return None
         importer, is_import = _find_importer()
-        if top not in self.names and self._is_own(importer):
+        if top not in self.names and (self._is_own(importer) or (path is not None and self._is_loaded(top))):
             return None if is_namespace else spec
         if spec is None:
             return self._refuse(fullname, path, target, is_import=is_import)
@@ -62,6 +65,20 @@ class _TrustedFirst(MetaPathFinder):
             spec.submodule_search_locations = [*spec.submodule_search_locations]
         return spec
 
+    def _find_outside(
+        self, fullname: str, entries: list[str], target: ModuleType | None
+    ) -> tuple[ModuleSpec | None, bool]:
+        """Find a module in folders that are in no workspace, and whether nothing was left out.
+
+        A workspace may be in one of these folders, and then it is a package as soon as it has an `__init__.py`.
+        """
+        spec = PathFinder.find_spec(fullname, entries, target)
+        if spec is None or spec.origin is None or not self._is_inside(spec.origin):
+            return spec, True
+        name = fullname.rpartition(".")[2]
+        fixed = [entry for entry in entries if not self.can_change(os.path.join(entry, name))]
+        return PathFinder.find_spec(fullname, fixed, target), False
+
     def _refuse(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None, *, is_import: bool
     ) -> ModuleSpec | None:
@@ -69,8 +86,7 @@ class _TrustedFirst(MetaPathFinder):
 
         An import does not get to the usual search, whatever is there now: a command may write the module meanwhile.
         """
-        entries = filter(self.can_change, list(sys.path if path is None else path))
-        is_there = PathFinder.find_spec(fullname, [*entries], target) is not None
+        is_there = PathFinder.find_spec(fullname, path, target) is not None
         if not is_there and not is_import:
             return None
         for finder in sys.meta_path[sys.meta_path.index(PathFinder) + 1 :] if PathFinder in sys.meta_path else ():
@@ -87,7 +103,21 @@ class _TrustedFirst(MetaPathFinder):
         if file is None:
             return name == "__main__"
         is_ours = isinstance(name, str) and name != "__main__" and name.partition(".")[0] in self.names
-        return not is_ours and isinstance(file, str) and self.can_change(os.path.dirname(file))
+        return not is_ours and self._is_inside(file)
+
+    def _is_loaded(self, top: str) -> bool:
+        """Whether a package was loaded from a workspace: what is in it is the user's own, however it was found."""
+        return self._is_inside(getattr(sys.modules.get(top), "__file__", None))
+
+    def _is_inside(self, file: object) -> bool:
+        return isinstance(file, str) and self.can_change(os.path.dirname(file))
+
+    def _unlink_prefix(self, entry: str) -> str:
+        """Where an entry was before tools could replace links on the way to our Python."""
+        for prefix, real in self._prefixes:
+            if real != prefix and _is_in(entry, prefix):
+                return real + entry[len(prefix) :]
+        return entry
 
     def can_change(self, entry: object) -> bool:
         """Whether a folder of `sys.path` is in a workspace, and not part of the Python that we run from."""
@@ -99,11 +129,19 @@ class _TrustedFirst(MetaPathFinder):
             whole = os.path.join(os.getcwd(), entry) if not os.path.isabs(entry) else entry
         except OSError:
             return True  # the working folder is gone, and nothing can be imported from there
-        real = os.path.realpath(whole)
-        found = leads_through(whole, self.workspaces) and not any(_is_in(real, folder) for folder in self._prefixes)
+        found = self._leads_inside(self._unlink_prefix(whole))
         if whole == entry:
             self._known[entry] = found
         return found
+
+    def _leads_inside(self, path: str) -> bool:
+        """Whether a path leads through a workspace, and not to a part of our Python in it."""
+        real = os.path.realpath(path)
+        try:
+            passed = [step for step in list_steps(path) if step in self.workspaces]
+        except OSError:
+            return True  # in a circle
+        return any(not any(_is_in(real, part) for part in self.workspaces[workspace]) for workspace in passed)
 
     def add_workspace(self, workspace: str) -> None:
         """Add a workspace, and note the modules that it holds now: those are the user's own.
@@ -111,10 +149,15 @@ class _TrustedFirst(MetaPathFinder):
         Not again those of other workspaces, in which tools may have written meanwhile.
         """
         fixed = [entry for entry in sys.path if not self.can_change(entry)]
-        self.workspaces.add(workspace)
+        parts = [path for path in list_python_paths(workspace) if path != workspace and _is_in(path, workspace)]
+        self.workspaces[workspace] = parts
         self._known.clear()
-        for entry in filter(self.can_change, fixed):
-            self.own.update(_list_modules(entry or os.curdir))
+        for entry in fixed:
+            folder = os.path.realpath(entry or os.curdir)
+            if self.can_change(entry):
+                self.own.update(_list_modules(folder))
+            elif _is_in(workspace, folder) and _holds_modules(workspace, iter(range(_MOST_FOLDERS))):
+                self.own.add(os.path.relpath(workspace, folder).partition(os.sep)[0])
 
 
 _finder = _TrustedFirst()
@@ -141,10 +184,11 @@ def _find_importer() -> tuple[FrameType | None, bool]:
 
 def _list_modules(folder: str) -> Iterator[str]:
     """List the names under which modules and packages in a folder can be imported."""
+    looks = iter(range(_MOST_IN_ALL))
     for entry in _list_entries(folder):
         if (name := _strip_suffix(entry.name)) is not None:
             yield name
-        elif "." not in entry.name and _holds_modules(entry.path):
+        elif "." not in entry.name and _holds_modules(entry.path, looks):
             yield entry.name
 
 
@@ -154,10 +198,12 @@ def _strip_suffix(name: str) -> str | None:
     return next((stem for stem in stems if stem and "." not in stem), None)
 
 
-def _holds_modules(folder: str) -> bool:
-    """Whether there is a module in a folder or in the nearest folders in it."""
+def _holds_modules(folder: str, looks: Iterator[int]) -> bool:
+    """Whether there is a module in a folder or in the nearest folders in it, as long as there are looks left."""
+    if os.path.exists(os.path.join(folder, "__init__.py")):
+        return True
     waiting = [folder]
-    for place in islice(waiting, _MOST_FOLDERS):  # it grows meanwhile
+    for place, _ in zip(islice(waiting, _MOST_FOLDERS), looks, strict=False):  # it grows meanwhile
         for entry in islice(_list_entries(place), _MOST_NAMES):
             if _strip_suffix(entry.name) is not None:
                 return True

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import sys
 import threading
 import unicodedata
 from collections.abc import Generator, Iterable
@@ -26,6 +25,7 @@ from steersman.tools.confine.path_resolution import (
     split_path,
     stat_entry,
 )
+from steersman.tools.confine.python_folders import list_python_paths
 
 _MAX_POINTER_BYTES = 4_096
 # The short name of .git on NTFS.
@@ -123,8 +123,8 @@ def _read_pointer(root: Root, name: str) -> str | None:
 
 def _find_programs(root: Path) -> list[tuple[str, ...]]:
     """Find the folders of the Python that we run from and those of PATH, as names below the root."""
-    folders = (sys.prefix, sys.base_prefix, *filter(None, os.environ.get("PATH", "").split(os.pathsep)))
-    real = {Path(os.path.realpath(folder)) for folder in folders}
+    folders = filter(None, os.environ.get("PATH", "").split(os.pathsep))
+    real = {Path(path) for path in (*list_python_paths(str(root)), *map(os.path.realpath, folders))}
     return [path.relative_to(root).parts for path in real if path != root and path.is_relative_to(root)]
 
 

@@ -1,0 +1,76 @@
+"""The Python that the program runs from is not changed by tools, wherever it is and however it is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from tests.tools.confine.pythons import make_python
+from tests.tools.confine.rooms import Room
+from tests.tools.confine.test_sandbox_git import named
+
+from steersman.tools.confine.sandbox import Confinement
+
+PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+PROGRAM = """
+    import asyncio, os, sys
+    from steersman import CancelToken, ToolContext
+    from steersman.tools import builtin_tools
+
+    sandbox, more, command, *names = sys.argv[1:]
+    sys.path.append(os.path.abspath(more))
+    tools = {tool.name: tool for tool in builtin_tools(".", sandbox=sandbox)}
+    for name in names:
+        try:
+            tools["write"](path=name, content="x\\n")
+        except Exception as error:
+            print(type(error).__name__, name)
+    asyncio.run(tools["bash"].call({"command": command}, ToolContext("call_1", "bash", CancelToken())))
+"""
+
+
+def run_tools(python: str, root: Path, walls: Confinement, command: str, *names: str, more: str = ".") -> list[str]:
+    """Let tools of a program write files, and run a command; what was refused to the first."""
+    words = [python, "-c", textwrap.dedent(PROGRAM), named(walls), more, command, *names]
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()
+
+
+def list_files(root: Path) -> dict[str, bytes]:
+    found = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}
+
+
+def test_an_environment_that_is_the_workspace_is_protected_in_its_parts(room: Room, whole: Confinement) -> None:
+    """docs/security.md: tools cannot write to the Python that your program runs from, also after `python -m venv .`."""
+    python = make_python(room.root)
+    before = list_files(room.root)
+    names = [f"{PACKAGES}/new.pth", f"{PACKAGES}/installed.py", "pyvenv.cfg", "bin/git"]
+    tamper = f"echo x > {PACKAGES}/new.pth; echo x > {PACKAGES}/installed.py; echo x > bin/git; mv lib other; "
+    tamper += "mv pyvenv.cfg old; echo x > pyvenv.cfg; echo x > by-command"
+    refused = run_tools(python, room.root, whole, tamper, *names, "app.py", "lib/notes.txt")
+    assert refused == [f"ProtectedPath {name}" for name in names]
+    written = dict.fromkeys(("app.py", "lib/notes.txt", "by-command"), b"x\n")
+    assert list_files(room.root) == before | written
+
+
+def test_a_command_does_not_replace_a_link_to_the_environment(room: Room, whole: Confinement) -> None:
+    """`.venv` often is a link to an environment elsewhere, and what replaces it would run the next time."""
+    make_python(room.outside / "environment")
+    (room.root / ".venv").symlink_to(room.outside / "environment")
+    tamper = f"rm .venv; mkdir -p .venv/bin .venv/{PACKAGES}; echo evil > .venv/bin/python"
+    run_tools(str(room.root / ".venv/bin/python"), room.root, whole, tamper)
+    assert os.readlink(room.root / ".venv") == str(room.outside / "environment")
+
+
+def test_the_packages_of_the_user_are_protected_in_a_home_folder(room: Room, whole: Confinement) -> None:
+    """Where `pip install --user` puts them, they are in no environment."""
+    packages = room.root / ".local" / PACKAGES
+    packages.mkdir(parents=True)
+    new = f".local/{PACKAGES}/new.pth"
+    tamper = f"echo x > {new}; mv .local old"
+    refused = run_tools(sys.executable, room.root, whole, tamper, new, more=f".local/{PACKAGES}")
+    assert (refused, [*packages.iterdir()]) == ([f"ProtectedPath {new}"], [])
