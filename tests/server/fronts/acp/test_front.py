@@ -121,7 +121,25 @@ async def test_a_question_about_a_file_shows_which_one_and_what_it_loses(tmp_pat
         editor.answer = lambda _: NO
         await editor.say(await editor.start(tmp_path), "Go.")
     shown = editor.questions[0]["toolCall"]["content"]
-    assert shown[-1]["content"]["text"] == "src/a.txt\n@@ -1 +1 @@\n-old\n+new"
+    assert shown[-1]["content"]["text"] == "```diff\nsrc/a.txt\n@@ -1 +1 @@\n-old\n+new\n```"
+
+
+async def test_a_question_about_a_command_hides_nothing_of_it(tmp_path: Path) -> None:
+    """Editors show texts as Markdown, in which a comment is not seen, and a line goes on in the next one."""
+    command = ": '<!--'\nrm -r src\n: '-->' ````\u202e"
+    script = ScriptedModel(answer(call("bash", command=command)), "Done.")
+
+    def make_agent(cwd: Path) -> Agent[Any]:
+        return Agent(script.model, tools=builtin_tools(cwd), approval=Approval(workspace=cwd))
+
+    async with open_editor(ScriptedFolders(make_agent)) as editor:
+        editor.answer = lambda _: NO
+        await editor.say(await editor.start(tmp_path), "Go.")
+    asked = editor.questions[0]["toolCall"]
+    seen = command.replace("\u202e", "\\u{202e}")
+    assert asked["title"] == seen.replace("\n", " \u240a ")
+    assert asked["content"][-1]["content"]["text"] == f"`````\n{seen}\n`````"
+    assert asked["rawInput"] == {"command": command}
 
 
 @pytest.mark.parametrize("result", [None, {}, {"outcome": {"outcome": "cancelled"}}, {"outcome": "x"},

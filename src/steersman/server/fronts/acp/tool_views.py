@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+from steersman.types.visible import escape_invisible, sanitize_line
+
 Fields: TypeAlias = dict[str, Any]
 
 _KINDS = {
@@ -20,6 +22,7 @@ _KINDS = {
     "fetch": "fetch",
 }
 _LONGEST_TITLE = 200
+_MOST_READ = 10_000
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -44,9 +47,10 @@ def find_kind(name: str) -> str:
 
 
 def make_title(name: str, arguments: Mapping[str, Any]) -> str:
-    """What the call does, in a line."""
+    """What the call does, in a line: the ends of lines are shown, because what comes after one may be a command."""
     told = next((arguments[key] for key in ("command", "path", "pattern", "url", "prompt") if key in arguments), "")
-    text = " ".join(str(told).split())
+    lines = [" ".join(line.split()) for line in str(told)[:_MOST_READ].strip().split("\n")]
+    text = sanitize_line(escape_invisible(" \n ".join(lines)))
     title = text if name == "bash" and text else f"{name} {text}".strip()
     return title if len(title) <= _LONGEST_TITLE else f"{title[: _LONGEST_TITLE - 1]}…"
 

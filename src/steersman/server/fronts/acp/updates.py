@@ -6,6 +6,7 @@ answer is counted, so that a snapshot or the finished message adds only what is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
@@ -14,6 +15,7 @@ from steersman.server.fronts.acp.tool_views import Fields, describe_call, find_k
 SHOWN_OUTPUT: Final = 4_000
 """The most characters of a running tool's output in one update: its end."""
 
+_TICKS = re.compile("`+")
 _FAILED = ("error", "aborted", "refusal")
 _CHUNKS = {"text": "agent_message_chunk", "thinking": "agent_thought_chunk"}
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking"}
@@ -78,7 +80,8 @@ class Updates:
         call = describe_call(self._cwd, event["tool_name"], event["args"])
         if event.get("preview"):
             # Also beside a diff of the arguments: only the preview knows what a write removes and where a link leads.
-            call["content"] = [*call.get("content", ()), _make_text(event["preview"])]
+            language = "diff" if call["kind"] == "edit" else ""
+            call["content"] = [*call.get("content", ()), _make_code(event["preview"], language)]
         return {"toolCallId": _name_asked_call(event), "status": "pending", **call}
 
     # Answers
@@ -259,6 +262,12 @@ def _make_update(id: str, **fields: Any) -> Fields:
 
 def _make_text(text: str) -> Fields:
     return {"type": "content", "content": {"type": "text", "text": text}}
+
+
+def _make_code(text: str, language: str) -> Fields:
+    """A text that is shown as it is: editors take others for Markdown, which hides comments and joins lines."""
+    fence = "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
+    return _make_text(f"{fence}{language}\n{text}\n{fence}")
 
 
 def read_stop_reason(end: Mapping[str, Any], answer: Mapping[str, Any]) -> str | None:
