@@ -9,7 +9,7 @@ from tests.server.kit import Client, make_agent, run_server
 
 from steersman.server.fronts.agui_route import make_is_known
 from steersman.server.fronts.openai.inputs import read_items, read_messages
-from steersman.server.http.bodies import MAX_PARTS
+from steersman.server.http.bodies import MAX_PARTS, MAX_SCHEMA_PARTS
 from steersman.server.sessions import Sessions
 from steersman.session import MemoryStore
 from steersman.types.content import TextContent, ToolCall
@@ -44,6 +44,27 @@ async def test_openai_clients_get_an_error_of_their_own(path: str, body: Frame) 
     assert (status, found["error"]["type"]) == (400, "invalid_request_error")
     assert "at most 10,000 messages" in found["error"]["message"]
     assert listed[1]["sessions"] == [] or path == "/v1/responses"
+
+
+def nest(depth: int) -> Frame:
+    return {"type": "object", "properties": {"a": nest(depth - 1)} if depth else {}}
+
+
+LARGE: Frame = {"type": "object", "properties": {f"a{number}": {} for number in range(MAX_SCHEMA_PARTS)}}
+
+
+@pytest.mark.parametrize("schema", [LARGE, nest(300)])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
+async def test_a_schema_that_would_take_long_to_compile_is_not_compiled(path: str, schema: Frame) -> None:
+    chat = path.endswith("completions")
+    format = {"type": "json_schema", "name": "x", "schema": schema, "json_schema": {"name": "x", "schema": schema}}
+    asked: Frame = {"messages": [USER], "input": "a", "model": "default"}
+    tool = {"type": "function", "name": "f", "parameters": schema, "function": {"name": "f", "parameters": schema}}
+    async with run_server(make_agent("Hi.")) as client:
+        for more in ({"tools": [tool]}, {"response_format": format} if chat else {"text": {"format": format}}):
+            status, found = await client.send("POST", path, {**asked, **more})
+            assert (status, found["error"]["type"]) == (400, "invalid_request_error")
+            assert "at most 6,000 lists and objects, 100 deep" in found["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,19 @@ async def test_an_agent_with_a_type_of_its_own_keeps_it() -> None:
     assert Weather.model_validate_json(found.choices[0].message.content or "") == Weather(city="Oslo", degrees=7)
 
 
+async def test_regular_expressions_of_a_client_are_not_run() -> None:
+    """With thirty letters this one takes minutes, in which nobody else is answered."""
+    inner = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}, "required": ["x"]}
+    format: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": inner}}
+    value = '{"x": "aaaaaaaa!"}'
+    async with run_server(make_agent(value, value, value)) as client:
+        sdk = make_sdk(client)
+        found = await sdk.chat.completions.create(model="x", messages=GO, response_format=format)
+        text: Any = {"format": {"type": "json_schema", "name": "x", "schema": inner}}
+        again = await sdk.responses.create(model="x", input="Go.", text=text)
+    assert found.choices[0].message.content == again.output_text == '{"x":"aaaaaaaa!"}'
+
+
 FAULTS: list[Any] = [
     {"type": "json_object"},
     {"type": "json_schema"},

@@ -610,3 +610,13 @@ async def test_the_tools_work_in_a_run() -> None:
         "Invalid arguments for tool 'listPets':\narguments.page: there is no such parameter; there are limit, kind",
     ]
     assert len(api.seen) == 2
+
+
+def test_regular_expressions_of_a_description_are_left_to_the_server() -> None:
+    """With thirty letters this one takes minutes."""
+    parameter = {"name": "a", "in": "query", "schema": {"type": "string", "pattern": "^(a+)+$", "maxLength": 9}}
+    spec = {"openapi": "3.1.0", "paths": {"/x": {"get": {"operationId": "x", "parameters": [parameter]}}}}
+    (tool,) = openapi_tools(spec, "http://127.0.0.1:1")
+    assert tool.check({"a": "aaaa!"}) == {"a": "aaaa!"}
+    with pytest.raises(ToolError, match="at most 9 characters"):
+        tool.check({"a": "aaaaaaaaa!"})

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rows import each_row
 
+from steersman.tools.schema.checks import ForeignSchema
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.types.errors import ToolError
 from steersman.types.frozen import FrozenDict, freeze
@@ -243,6 +244,19 @@ def test_other_properties_follow_their_schema() -> None:
     }
     assert compile_schema(schema)({"n_a": "1", "b": "true"}) == {"n_a": 1, "b": True}
     assert problem(schema, {"n_a": 1, "b": 2}) == "arguments.b: expected true or false, got 2"
+
+
+def test_regular_expressions_of_others_are_not_run() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string", "pattern": "^(a+)+$", "maxLength": 3}},
+        "patternProperties": {"^n_": {"type": "integer"}},
+        "additionalProperties": False,
+    }
+    check = compile_schema(ForeignSchema(schema))
+    assert check({"a": "aa!", "n_a": "x"}) == {"a": "aa!", "n_a": "x"}
+    assert "at most 3 characters" in problem(ForeignSchema(schema), {"a": "aaa!"})
+    assert "text matching" in problem(schema, {"a": "aa!"})
 
 
 def test_null_for_something_optional_counts_as_left_out() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
 from aiohttp import web
@@ -21,6 +22,12 @@ BODY_TIME: Final = web.AppKey("body_time", float)
 """The same for one application."""
 MAX_PARTS: Final = 10_000
 """The most messages, parts of messages and tools of one request: each is worked on while all others wait."""
+
+
+MAX_SCHEMA_PARTS: Final = 6_000
+"""The most lists and objects in the tools, or in the output format, of one request."""
+MAX_SCHEMA_DEPTH: Final = 100
+"""How deep they may be nested."""
 
 
 class _Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,6 +100,19 @@ def check_part_count(count: int) -> None:
             f"A request has at most {MAX_PARTS:,} messages, parts of messages and tools, got {count:,}. Send fewer of "
             "them, or join short ones."
         )
+
+
+def check_schemas(schemas: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `ValueError` for an output format, or tools, that would take long to compile or are nested deeply."""
+    parts: list[tuple[Any, int]] = [(schema, 1) for schema in schemas]
+    for count, (part, depth) in enumerate(parts):
+        if count > MAX_SCHEMA_PARTS or depth > MAX_SCHEMA_DEPTH:
+            raise ValueError(
+                f"The tools, or the output format, of a request have at most {MAX_SCHEMA_PARTS:,} lists and objects, {MAX_SCHEMA_DEPTH} deep. "
+                "Send smaller ones."
+            )
+        inner = cast(dict[str, Any], part).values() if isinstance(part, dict) else cast(list[Any], part)
+        parts += [(item, depth + 1) for item in inner if isinstance(item, dict | list)]
 
 
 async def read_body(request: web.Request, kind: type[BodyT]) -> BodyT:

@@ -12,10 +12,13 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from steersman.tools.confine.urls import InvalidUrl, ParsedUrl, parse_url
 from steersman.tools.openapi.document import Spec, load_document
 from steersman.tools.openapi.operations import Choice, Form, Operation, build_form, choose_operations, list_operations
 from steersman.tools.openapi.request import CallKeys, Keys, KeySource, PreparedRequest, prepare_request
+from steersman.tools.schema.checks import ForeignSchema
 from steersman.tools.tool import Access, Tool
 from steersman.tools.web import REDIRECTS, open_session, read_body, to_tool_error
 from steersman.types.errors import ToolError
@@ -76,7 +79,11 @@ def _make_tool(api: _Api, operation: Operation, form: Form, access: Access) -> T
     text = "\n\n".join(dict.fromkeys(filter(None, (operation.summary, operation.description))))
     description = f"{text[:_MAX_DESCRIPTION_LENGTH]}\n\n{operation.method} {operation.path}".lstrip()
     safe = operation.method in _SAFE_METHODS
-    return Tool(operation.tool, description, form.schema, execute, idempotent=safe, access=access)
+    tool = Tool(operation.tool, description, form.schema, execute, idempotent=safe, access=access)
+    calling = tool._calling  # pyright: ignore[reportPrivateUsage]  # the second half of making one
+    # Others wrote the description: its regular expressions are left for the server to check.
+    tool._set_calling(msgspec.structs.replace(calling, schema=ForeignSchema(calling.schema)))  # pyright: ignore[reportPrivateUsage]  # as above
+    return tool
 
 
 def _parse_base_url(base_url: str) -> ParsedUrl:

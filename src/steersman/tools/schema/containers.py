@@ -25,6 +25,8 @@ from steersman.tools.text import format_value
 class NodeCompiler(Protocol):
     """What the checks of lists and objects need from the compiler in `validation`."""
 
+    is_foreign: bool
+
     def compile(self, schema: Any, *, coerce: bool) -> Node: ...
     def describe(self, schema: Any) -> str: ...
 
@@ -125,11 +127,14 @@ def _find_plain_type(schema: Any) -> type | None:
 def _compile_other_properties(
     compiler: NodeCompiler, schema: Mapping[str, Any], coerce: bool, names: Sequence[str]
 ) -> Callable[[Any, Any, ValuePath, Problems], Any]:
+    by_pattern: Mapping[str, Any] = schema.get("patternProperties", {})
     additional = schema.get("additionalProperties", True)
+    if by_pattern and compiler.is_foreign:
+        by_pattern, additional = {}, True  # which names they allow is not known
     rest = compiler.compile(additional, coerce=coerce)
     patterns = [
         (pattern, compiler.compile(item, coerce=coerce))
-        for text, item in schema.get("patternProperties", {}).items()
+        for text, item in by_pattern.items()
         if (pattern := compile_pattern(text)) is not None
     ]
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast, get_args, get_origin
 import msgspec
 
 from steersman.tools.output import ToolContext
+from steersman.tools.schema.checks import ForeignSchema
 from steersman.tools.schema.forms import Convert, Form, Forms
 from steersman.tools.schema.records import ABSENT, encode_default, parse_docstring, resolve_annotations
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
@@ -48,8 +49,8 @@ def build_output_codec(kind: Any) -> OutputCodec:
     correct. A JSON Schema may be given instead of a type; its objects are plain JSON values.
     """
     if isinstance(kind, Mapping):
-        given = dict(cast(Mapping[str, Any], kind))
-        return given, compile_schema(given, name="output")
+        found = cast(Mapping[str, Any], kind)
+        return dict(found), compile_schema(found if isinstance(kind, ForeignSchema) else dict(found), name="output")
     forms = Forms()
     form = forms.make(kind)
     schema = forms.embed_definitions(form.schema)

@@ -14,6 +14,7 @@ from typing import Any, cast
 from steersman.tools.schema import checks
 from steersman.tools.schema.checks import (
     MAX_PROBLEMS,
+    ForeignSchema,
     Node,
     Problems,
     ValuePath,
@@ -85,10 +86,11 @@ class Compiler:
     alternatives multiply, and so do the values of a list and the alternatives for each.
     """
 
-    __slots__ = ("_known", "_labels", "_references", "_root", "tried")
+    __slots__ = ("_known", "_labels", "_references", "_root", "is_foreign", "tried")
 
     def __init__(self, root: Mapping[str, Any] | bool) -> None:
         self._root = root
+        self.is_foreign = isinstance(root, ForeignSchema)
         self._references: dict[tuple[str, bool], list[Node]] = {}
         # Keyed by identity; the part is kept alive beside its result, so that its id is not reused.
         self._known: dict[tuple[int, bool], tuple[Any, Node]] = {}
@@ -226,7 +228,7 @@ class Compiler:
             case "array":
                 return compile_array(self, schema, coerce=coerce)
             case "string":
-                return checks.compile_string(schema)
+                return checks.compile_string(schema, is_foreign=self.is_foreign)
             case "integer":
                 return checks.compile_integer(schema, coerce=coerce)
             case "number":

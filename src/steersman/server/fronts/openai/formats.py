@@ -13,13 +13,15 @@ import msgspec
 
 from steersman.loop.output import OutputForm
 from steersman.server.fronts.openai.responses import Frame
+from steersman.server.http.bodies import check_schemas
 from steersman.server.http.problems import Problem
+from steersman.tools.schema.checks import ForeignSchema
 from steersman.types.messages import AssistantMessage
 
 _COMPLETE = ("done", "terminated", "stopped")
 
 
-def read_schema(name: str, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def read_schema(name: str, given: Mapping[str, Any] | None) -> ForeignSchema | None:
     """The JSON Schema of an output format; `None` for text. Raises a problem for what cannot be promised."""
     if given is None or given.get("type") == "text":
         return None
@@ -31,8 +33,9 @@ def read_schema(name: str, given: Mapping[str, Any] | None) -> dict[str, Any] | 
             f"{name} is of the type 'text', or 'json_schema' with a schema, got {given!r:.100}. Give the schema of the "
             "object that you want.",
         )
-    found = cast(dict[str, Any], schema)
+    found = ForeignSchema(cast(dict[str, Any], schema))
     try:
+        check_schemas([found])
         OutputForm(found)
     except (ValueError, TypeError, RecursionError) as error:
         raise Problem(400, f"{name} has a schema that cannot be used: {error}") from error

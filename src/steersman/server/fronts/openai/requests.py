@@ -14,7 +14,7 @@ from aiohttp import web
 from steersman.server.fronts.openai.client_tools import list_functions
 from steersman.server.fronts.openai.formats import read_schema
 from steersman.server.http.access import current_user
-from steersman.server.http.bodies import check_part_count
+from steersman.server.http.bodies import check_part_count, check_schemas
 from steersman.server.http.problems import Problem
 from steersman.server.live import Approvals, LiveSession
 from steersman.server.sessions import Sessions
@@ -42,6 +42,7 @@ class _Body(msgspec.Struct, frozen=True):
     def list_tools(self) -> list[dict[str, Any]]:
         """The functions of the client that the agent may call; raises a problem for a choice that cannot be made."""
         check_part_count(len(self.tools or ()))
+        check_schemas(self.tools or ())
         functions = list_functions(self.tools or [])
         if self.tool_choice in (None, "auto"):
             return functions
