@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -479,3 +480,32 @@ def test_a_very_long_answer_is_taken_in_steps_and_what_follows_it_comes_last() -
     assert (show.take_finished(80), show.changed) == ("", True)
     show.render_live(80, 10)
     assert not show.changed
+
+
+def test_a_very_long_thought_is_taken_in_steps() -> None:
+    thought = "Hm, but is it?\n" * 10_000
+    show = heard(a_show(verbose=True), [start(), *answered(ThinkingDelta(thought), ThinkingEnd())])
+    steps: list[str] = []
+    while show.page.waiting:
+        steps.append(show.take_finished(80))
+    assert (len(steps) > 5, max(map(len, steps)) < 60_000) == (True, True)
+    assert "".join(steps) == "  Hm, but is it?\n" * 10_000
+
+
+def test_a_very_long_name_or_progress_costs_no_frame_much() -> None:
+    """Each frame would measure all of it."""
+    long = "\u6f22" * 300_000
+    arriving = heard(a_show(), [start(), turn(0), *update(ToolCallStart(0, "c0", long))])
+    told = tool_update("t", {"type": "progress", "text": long})
+    for show in (
+        arriving,
+        heard(a_show(), [start(), tool_start(long)]),
+        heard(a_show(), [start(), tool_start("t"), told]),
+    ):
+        tracemalloc.start()
+        try:
+            shown = show.render_live(80, 10)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert (len(shown) < 400, peak < 300_000) == (True, True)

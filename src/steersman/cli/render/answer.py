@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from steersman.cli.render.calls import render_call
 from steersman.cli.render.lines import CYAN, DIM, FAINT_ITALIC, crop, indent, join_text, paint, wrap_rows, wrap_spans
-from steersman.cli.render.streaming_markdown import StreamingMarkdown
+from steersman.cli.render.streaming_markdown import STEP, StreamingMarkdown
 from steersman.cli.terminal.numbers import format_count
 from steersman.cli.terminal.sanitize import sanitize, sanitize_line
 from steersman.types.stream import (
@@ -128,6 +129,7 @@ class Page:
 _THINKING_LINES = 2
 _MARGIN = 2
 _LONG_CALL = 200
+_LONGEST_NAME = 400
 _MORE = "\u2026"
 
 
@@ -239,12 +241,13 @@ class Answer:
         text = "".join(self._thinking)
         self._thinking = []
         if text.strip():
-            self._parts.append(self._page.put("thinking", lambda width: self._render_finished_thought(text, width)))
+            for part in _split_thought(text) if self._verbose else (text,):
+                self._parts.append(self._page.put("thinking", partial(self._render_finished_thought, part)))
 
     def _add_call(self, delta: ToolCallStart) -> None:
         self._end_thinking()
         self._end_text()
-        self._calls[delta.content_index] = [sanitize_line(delta.name), 0]
+        self._calls[delta.content_index] = [sanitize_line(delta.name[:_LONGEST_NAME]), 0]
 
     def _add_arguments(self, delta: ToolCallDelta) -> None:
         if delta.content_index in self._calls:
@@ -267,6 +270,17 @@ class Answer:
 
     def _paint_faint(self, lines: list[str]) -> list[str]:
         return [" " * _MARGIN + paint([(line, FAINT_ITALIC)], color=self._page.color) for line in lines]
+
+
+def _split_thought(text: str) -> Iterator[str]:
+    """Splits a text into parts of some lines, each for a step of its own."""
+    start = 0
+    while start < len(text):
+        end = start + STEP
+        line = text.rfind("\n", start, end) + 1 if end < len(text) else 0
+        end = line or end
+        yield text[start:end]
+        start = end
 
 
 def _lay_out(text: str, room: int) -> list[str]:

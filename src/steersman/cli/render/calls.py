@@ -57,7 +57,7 @@ _SIGNS: Mapping[object, Span] = {
 }
 _INDENT = "  "
 # What the tool itself says at the end of an output.
-_NOTES = re.compile(r"\n*\[exit code \d+\]\Z|\A\(no output\)\Z")
+_NOTES = re.compile(r"(?<!\n)\n*\[exit code \d+\]\Z|\A\(no output\)\Z")
 _COLOURS = re.compile("\x1b\\[[0-9;:]*m")
 
 
@@ -246,7 +246,7 @@ class RunningCall:
     """A running call: its main argument, and the end of its output so far."""
 
     def __init__(self, name: str, args: Mapping[str, Any], *, began: float, depth: int, workspace: Path) -> None:
-        self.name = sanitize_line(name)
+        self.name = sanitize_line(name[:_LONGEST_LINE])
         self.about = describe_argument(args, workspace)
         self.began = began
         self.depth = depth
@@ -271,7 +271,7 @@ def render_call(sign: Span, name: str, about: str, tail: list[str], width: int, 
     lead: list[Span] = [(shift, ""), sign, (" ", ""), (crop(name, max(4, width - len(shift) - 2)), BOLD)]
     room = width - measure_spans(lead)
     fair = max(room // 2, room - measure_spans([(about := about[:_LONGEST_ABOUT], "")]) - 5)
-    came = _join_fitting([word for word in tail if word], min(fair, room - len(SEPARATOR)))
+    came = _join_fitting([word[:_LONGEST_LINE] for word in tail if word], min(fair, room - len(SEPARATOR)))
     left = room - (measure_spans([(came, "")]) + len(SEPARATOR) if came else 0) - 2
     shown = crop(about, left) if left >= 4 else ""
     spans = [*lead, *([("  ", ""), (shown, "")] if shown else []), *([(f"{SEPARATOR}{came}", DIM)] if came else [])]
@@ -321,7 +321,7 @@ def _render_head(event: ToolExecutionEnd, workspace: Path, width: int, depth: in
     tail = [describe_outcome(result), took]
     if "exit_code" in result.details and (count := count_output_lines(result)) > OUTPUT_LINES:
         tail.append(format_count(count, "line"))
-    return render_call(sign, sanitize_line(event.tool_name), about, tail, width, depth, color=color)
+    return render_call(sign, sanitize_line(event.tool_name[:_LONGEST_LINE]), about, tail, width, depth, color=color)
 
 
 def _get_path(event: ToolExecutionEnd) -> str:
