@@ -108,10 +108,10 @@ def check_schemas(schemas: Sequence[Mapping[str, Any]]) -> None:
     for count, (part, depth) in enumerate(parts):
         if count > MAX_SCHEMA_PARTS or depth > MAX_SCHEMA_DEPTH:
             raise ValueError(
-                f"The tools, or the output format, of a request have at most {MAX_SCHEMA_PARTS:,} lists and objects, {MAX_SCHEMA_DEPTH} deep. "
-                "Send smaller ones."
+                f"The tools, or the output format, of a request have at most {MAX_SCHEMA_PARTS:,} lists and objects, "
+                f"{MAX_SCHEMA_DEPTH} deep. Send smaller ones."
             )
-        inner = cast(dict[str, Any], part).values() if isinstance(part, dict) else cast(list[Any], part)
+        inner: list[Any] = [*cast(dict[str, Any], part).values()] if isinstance(part, dict) else part
         parts += [(item, depth + 1) for item in inner if isinstance(item, dict | list)]
 
 

@@ -130,7 +130,7 @@ def _compile_other_properties(
     by_pattern: Mapping[str, Any] = schema.get("patternProperties", {})
     additional = schema.get("additionalProperties", True)
     if by_pattern and compiler.is_foreign:
-        by_pattern, additional = {}, True  # which names they allow is not known
+        by_pattern, additional = dict[str, Any](), True  # which names they allow is not known
     rest = compiler.compile(additional, coerce=coerce)
     patterns = [
         (pattern, compiler.compile(item, coerce=coerce))
