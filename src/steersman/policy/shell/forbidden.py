@@ -241,7 +241,7 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
         raise ValueError("it names no command")
     if words:
         words[0] = words[0].rpartition("/")[2] or words[0]
-    aliases = [ForbiddenCommand(other, is_open=joined) for other in list_aliases(words)]
+    aliases = [ForbiddenCommand(other, is_open=joined) for other in list_aliases(words, is_open=joined)]
     return ForbiddenCommand(words, is_open=joined, aliases=aliases)
 
 
