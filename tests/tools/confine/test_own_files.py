@@ -232,3 +232,25 @@ def test_a_workspace_that_is_part_of_the_settings_is_read_only(
     assert (said.startswith("mine"), code) == (True, 1)
     assert sorted(path.name for path in room.root.rglob("*")) == [".git", "folder", "old"]
     assert (room.root / "old").read_text() == "mine"
+
+
+def test_a_link_by_which_a_store_or_a_list_is_found_is_not_replaced_by_a_command(
+    room: Room, whole: Confinement
+) -> None:
+    """docs/security.md: the program that opens it next would believe what a command has put in its place."""
+    kept, link = room.outside / "kept", room.root / "state"
+    kept.mkdir()
+    link.symlink_to(kept)
+    Trust(link / "trust.json").add(room.root / "elsewhere" / ".mcp.json", "0" * 64)
+    with Session.create(link / "s.db", id="one"):
+        room.run(whole, "rm state; mkdir state; echo evil > state/s.db; echo evil > state/trust.json")
+    assert link.resolve() == kept
+
+
+def test_a_link_that_is_a_list_of_trusted_files_is_not_replaced_by_a_command(room: Room, whole: Confinement) -> None:
+    kept = room.outside / "pins.json"
+    kept.write_text("{}")
+    (room.root / "pins.json").symlink_to(kept)
+    Pins(room.root / "pins.json")
+    room.run(whole, "rm pins.json; echo evil > pins.json")
+    assert (room.root / "pins.json").resolve() == kept

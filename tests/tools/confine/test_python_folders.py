@@ -74,3 +74,31 @@ def test_the_packages_of_the_user_are_protected_in_a_home_folder(room: Room, who
     tamper = f"echo x > {new}; mv .local old"
     refused = run_tools(sys.executable, room.root, whole, tamper, new, more=f".local/{PACKAGES}")
     assert (refused, [*packages.iterdir()]) == ([f"ProtectedPath {new}"], [])
+
+
+SEARCH = """
+    import asyncio, os
+    from steersman import CancelToken, ToolContext
+    from steersman.tools import builtin_tools
+
+    search = {tool.name: tool for tool in builtin_tools(".")}["search"]
+    os.rename(".venv", "before")  # as a command can, until it is over
+    os.makedirs(".venv/bin")
+    with open(".venv/bin/python", "w") as file:
+        file.write(f"#!/bin/sh\\n/usr/bin/touch {os.getcwd()}/ran")
+    os.chmod(".venv/bin/python", 0o700)
+    words = {"pattern": "needle", "path": "notes.txt"}
+    print(asyncio.run(search.call(words, ToolContext("call_1", "search", CancelToken()))).content)
+"""
+
+
+def test_a_search_runs_no_python_by_a_link_that_a_command_has_replaced(tmp_path: Path) -> None:
+    make_python(tmp_path / "environment")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / ".venv").symlink_to(tmp_path / "environment")
+    (root / "notes.txt").write_text("a needle\n")
+    words = [str(root / ".venv/bin/python"), "-c", textwrap.dedent(SEARCH)]
+    environment = {"PATH": str(tmp_path)}  # without ripgrep
+    done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert ("a needle" in done.stdout, (root / "ran").exists()) == (True, False)

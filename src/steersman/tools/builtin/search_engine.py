@@ -10,7 +10,6 @@ import json
 import os
 import selectors
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from steersman.tools.builtin import python_search as matching
 from steersman.tools.builtin.walk import Deadline, DeadlinePassed
-from steersman.tools.confine.launch import build_child_environment, find_program
+from steersman.tools.confine.launch import PYTHON, build_child_environment, find_program
 from steersman.types.errors import ToolError
 
 _TICK = 0.02
@@ -102,7 +101,7 @@ def _parse_ripgrep_output(output: bytes, files: Sequence[int]) -> list[Hit]:
 
 def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> list[Hit]:
     program = _load_program()
-    if not sys.executable or program is None:
+    if not PYTHON or program is None:
         raise ToolError("Nothing can be searched here: there is no ripgrep and no Python to run. Install ripgrep.")
     request: dict[str, Any] = {
         "pattern": query.pattern,
@@ -113,7 +112,7 @@ def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> 
         "seconds": int(watch.seconds) + _GRACE,
     }
     try:
-        status, output = _run_child([sys.executable, "-I", "-S", "-c", program, json.dumps(request)], files, watch)
+        status, output = _run_child([PYTHON, "-I", "-S", "-c", program, json.dumps(request)], files, watch)
     except OSError as error:
         raise ToolError(f"The search could not be started: {error.strerror}.") from error
     if status == matching.BAD_PATTERN:

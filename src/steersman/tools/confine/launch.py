@@ -78,7 +78,8 @@ supervisor["main"](plan, *[enforcement[name] for name in ("hold_names", "build_s
 _CODE = marshal.dumps(
     [compile(Path(__file__).with_name(name).read_bytes(), name, "exec") for name in ("supervisor.py", "enforcement.py")]
 )
-_PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
+PYTHON = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable or "")
+"""The base Python of a virtual environment: the link to it may be in the workspace, where a command may replace it."""
 # The plan of a command without a sandbox, whose standard input is empty.
 UNCONFINED: Mapping[str, Any] = {
     "view": None,
@@ -129,13 +130,13 @@ def launch(plan: Mapping[str, Any], *, separate_errors: bool = False) -> Running
     """
     if sys.platform != "linux":
         raise ToolError(f"Commands can be run on Linux only so far, and this is {sys.platform}.")
-    if not os.path.isfile(_PYTHON):
-        raise ToolError(f"Nothing can be run: the path of this Python is unknown (sys.executable is {_PYTHON!r}).")
+    if not os.path.isfile(PYTHON):
+        raise ToolError(f"Nothing can be run: the path of this Python is unknown (sys.executable is {PYTHON!r}).")
     orders, our_orders = os.pipe()
     our_report, report = os.pipe()
     try:
         process = subprocess.Popen(
-            [_PYTHON, "-I", "-S", "-c", _PROGRAM, str(orders), str(report)],
+            [PYTHON, "-I", "-S", "-c", _PROGRAM, str(orders), str(report)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if separate_errors else subprocess.STDOUT,

@@ -65,9 +65,11 @@ def list_linked_settings() -> list[str]:
     return [path for path in found if not _is_around_any(path, folders)]
 
 
-def list_links_to_settings() -> list[str]:
-    """List the links by which the settings are found: whatever replaces one of them has replaced the settings."""
-    places = [*_list_places(), *(path for folder in list_own_folders() for path in _find_links(folder))]
+def list_own_links() -> list[str]:
+    """List the links by which the protected files and the settings are found: what replaces one has replaced those."""
+    with _lock:
+        places = [*_databases, *_files]
+    places += [*_list_places(), *(path for folder in list_own_folders() for path in _find_links(folder))]
     return list(dict.fromkeys(link for path in places for link in list_links(path)))
 
 

@@ -23,9 +23,9 @@ from steersman.tools.confine.folder_snapshot import FolderSnapshot, is_missing_o
 from steersman.tools.confine.links import leads_through
 from steersman.tools.confine.own_files import (
     list_linked_settings,
-    list_links_to_settings,
     list_own_files,
     list_own_folders,
+    list_own_links,
     list_trust_files,
 )
 from steersman.tools.confine.python_folders import list_links_to_python, list_python_paths
@@ -185,7 +185,7 @@ class _ProtectionBuilder:
                 self.guards[path] = found
         for path in (*list_trust_files(), *list_linked_settings(), *list_python_paths(self.root)):
             self.guard_missing(path)
-        for path in (*list_links_to_settings(), *list_links_to_python()):
+        for path in (*list_own_links(), *list_links_to_python()):
             if is_beneath(self.root, path) and (found := record_guard(path)) is not None:
                 self.guards[path] = found
         for path in list_own_folders():
