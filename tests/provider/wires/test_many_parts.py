@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
+from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
 from tests.provider.wires.openai_responses import kit as responses
@@ -122,3 +124,13 @@ def test_a_few_bytes_of_paths_do_not_make_large_arguments(paths: list[str]) -> N
     (found,) = [block for block in message.content if isinstance(block, ToolCall)]
     assert found.is_truncated
     assert len(found.raw_arguments or "") < 1_000_000
+
+
+def test_pieces_of_redacted_thinking_are_joined_once() -> None:
+    pieces = [b64encode(b"%d " % at).decode() for at in range(100)]
+    deltas = b"".join(bedrock.delta(0, reasoningContent={"redactedContent": piece}) for piece in pieces)
+    end = bedrock.stop(0) + bedrock.framed("messageStop", {"stopReason": "end_turn"})
+    stream = bedrock.begun() + deltas + end
+    assert count_calls(lambda: bedrock.message_of(stream))["b64encode"] < 5
+    whole = b64encode(b"".join(b"%d " % at for at in range(100))).decode()
+    assert bedrock.message_of(stream).content == [ThinkingContent("", whole, redacted=True)]

@@ -59,9 +59,14 @@ class Survey:
     notes: list[str] = field(default_factory=list[str])
 
     def add(self, purpose: str, command: str) -> None:
-        """Adds a command, once."""
+        """Adds a command, once; of many, the first ones."""
         known = self.commands.setdefault(purpose, [])
-        if (line := to_one_line(command, 200)) and "`" not in line and line not in known:
+        if (
+            len(known) < _MOST_COMMANDS
+            and (line := to_one_line(command, 200))
+            and "`" not in line
+            and line not in known
+        ):
             known.append(line)
 
 
@@ -82,8 +87,6 @@ def survey_project(folder: Path) -> Survey:
     for path in _list_workflows(folder):
         for command in _RUN.findall(_read(files, path) or ""):
             found.add("CI", command.strip("'\" "))
-    if "CI" in found.commands:
-        found.commands["CI"] = found.commands["CI"][:_MOST_COMMANDS]
     return found
 
 

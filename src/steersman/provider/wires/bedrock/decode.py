@@ -7,8 +7,6 @@ server runs itself are kept for the next request, and never run here.
 from __future__ import annotations
 
 import json
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +22,7 @@ from steersman.provider.wires.bedrock.events import (
     MessageStop,
     Metadata,
     Reasoning,
+    RedactedBlock,
     ServerBlock,
     ToolStart,
     decode_delta,
@@ -208,10 +207,11 @@ class BedrockDecoder:
         if block is None or block.kind != kind:
             # Thinking whose text is left out has only its signature.
             closed = self._stop_block(index)
-            block = self._add_block(index, OpenBlock(len(self._blocks), kind))
+            at = len(self._blocks)
+            block = self._add_block(index, OpenBlock(at, kind) if kind == "thinking" else RedactedBlock(at))
             events = (*closed, ThinkingStart(block.at))
-        if block.signature and kind == "redacted_thinking":
-            block.signature = _join_base64(block.signature, added)
+        if isinstance(block, RedactedBlock):
+            block.pieces.append(added)
         else:
             block.signature = f"{block.signature or ''}{added}"
         return events
@@ -248,14 +248,6 @@ def _describe(given: ToolStart | None) -> dict[str, Any]:
     """The fields of a server's own call or result that are sent back."""
     fields: dict[str, Any] = {} if given is None else msgspec.to_builtins(given)
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _join_base64(first: str, second: str) -> str:
-    """Two pieces of encoded data as one; each piece is encoded on its own."""
-    try:
-        return b64encode(b64decode(first) + b64decode(second)).decode()
-    except (Base64Error, ValueError):
-        return first + second
 
 
 def _decode_usage(counts: dict[str, Any]) -> Usage:

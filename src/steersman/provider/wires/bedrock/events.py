@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
 from typing import Any
 
 import msgspec
@@ -91,6 +93,26 @@ DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {
 """A JSON decoder for each event; unknown fields are skipped."""
 
 decode_delta = DECODERS[BlockDelta].decode
+
+
+class RedactedBlock(OpenBlock):
+    """Redacted thinking, whose pieces are joined once, at its end."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index, "redacted_thinking")
+        self.pieces: list[str] = []
+
+    def build_content(self) -> Content:
+        """Build the block that keeps it for the next request; each piece is encoded on its own."""
+        whole = "".join(self.pieces)
+        if len(self.pieces) > 1:
+            try:
+                whole = b64encode(b"".join(map(b64decode, self.pieces))).decode()
+            except (Base64Error, ValueError):
+                pass
+        return ThinkingContent("", whole, redacted=True)
 
 
 class ServerBlock(OpenBlock):
