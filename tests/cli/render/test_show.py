@@ -509,3 +509,30 @@ def test_a_very_long_name_or_progress_costs_no_frame_much() -> None:
         finally:
             tracemalloc.stop()
         assert (len(shown) < 400, peak < 300_000) == (True, True)
+
+
+def test_a_very_long_call_is_expanded_in_steps() -> None:
+    many = 60_000
+    written = tool_end("bash", {}, "word\n" * many, exit_code=0)
+    changed = tool_end("write", {"path": "a"}, "ok", diff=f"@@ -0,0 +1,{many} @@\n" + "+word\n" * many)
+    for event in (written, changed):
+        show = heard(a_show(), [start(), event])
+        show.take_finished(80)
+        show.expand()
+        steps: list[str] = []
+        while show.page.waiting:
+            steps.append(show.take_finished(80))
+        assert (len(steps) > 5, max(map(len, steps)) < 100_000) == (True, True)
+        assert "".join(steps).count("word\n") == many
+
+
+def test_a_thought_that_is_half_drawn_ends_there_when_the_answer_starts_over() -> None:
+    thought = "\u6f22" * 15_000
+    show = heard(a_show(verbose=True), [start(), answer_start(), *update(ThinkingDelta(thought), ThinkingEnd())])
+    first = show.take_finished(4)
+    heard(show, update(Reset(), "Two.", TextEnd()))
+    rest = ""
+    while show.page.waiting:
+        rest += show.take_finished(80)
+    assert first == "  \u6f22\n" * 10_000
+    assert rest == "\n(the answer starts over)\n\nTwo.\n"

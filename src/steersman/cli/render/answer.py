@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from steersman.cli.render.calls import render_call
@@ -27,7 +28,7 @@ from steersman.types.stream import (
 )
 
 Kind: TypeAlias = Literal["text", "thinking", "tool", "note", "user", "end", "whole"]
-Draw: TypeAlias = Callable[[int], list[str]]
+Draw: TypeAlias = Callable[[int], Iterable[str]]
 
 
 class Piece(NamedTuple):
@@ -40,6 +41,9 @@ class Piece(NamedTuple):
 _MANY_LINES = 1_000
 """After so many lines, the rest of the queue is for the next step."""
 
+_MOST_LINES = 10_000
+"""The most lines of a piece that a step takes."""
+
 
 class Page:
     """A queue of output; rendered only when taken, in steps."""
@@ -48,6 +52,7 @@ class Page:
         self.color = color
         self.last: Kind | None = None
         self._queue: deque[Piece | StreamingMarkdown] = deque()
+        self._rest: Iterator[str] | None = None  # of the first piece, where a step has taken some of it
 
     @property
     def waiting(self) -> bool:
@@ -72,7 +77,11 @@ class Page:
         for index, other in enumerate(self._queue):
             if other is piece:
                 del self._queue[index]
-                return not (isinstance(piece, StreamingMarkdown) and piece.given)
+                if isinstance(piece, StreamingMarkdown):
+                    return not piece.given
+                begun = index == 0 and self._rest is not None
+                self._rest = None if begun else self._rest
+                return not begun
         return False
 
     def add_note(self, text: str, style: str = DIM, sign: str = "") -> None:
@@ -97,7 +106,12 @@ class Page:
         while self._queue and len(lines) < _MANY_LINES:
             piece = self._queue[0]
             if isinstance(piece, Piece):
-                self._append(lines, piece.kind, piece.draw(width))
+                self._rest = iter(piece.draw(width)) if self._rest is None else self._rest
+                part = list(islice(self._rest, _MOST_LINES))
+                self._append(lines, piece.kind, part)
+                if len(part) == _MOST_LINES:
+                    break
+                self._rest = None
             else:
                 self._append(lines, "text", piece.take_finished(width))
                 if not piece.done:

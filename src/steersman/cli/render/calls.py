@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -296,21 +296,21 @@ def render_finished_call(
     return lines + _render_details(event, width, depth, color=color, verbose=verbose, hint=hint)
 
 
-def render_whole_call(event: ToolExecutionEnd, text: str, workspace: Path, width: int, *, color: bool) -> list[str]:
-    """Renders a finished call with all of its diff, or with all of its output, which is `text`."""
-    head = _render_head(event, workspace, width, 0, color=color)
+def render_whole_call(event: ToolExecutionEnd, text: str, workspace: Path, width: int, *, color: bool) -> Iterator[str]:
+    """Renders a finished call with all of its diff, or with all of its output, which is `text`; line by line."""
+    yield _render_head(event, workspace, width, 0, color=color)
     room = max(1, width - len(_INDENT))
     changes: object = event.result.details.get("diff")
-    if isinstance(changes, str) and changes:
-        diff = render_diff(changes, width=room, color=color, max_lines=None, path=_get_path(event))
-        return [head, *[f"{_INDENT}{line}" for line in diff.split("\n")]]
     block = Highlighter(find_language_of_file(_get_path(event)) if color and event.tool_name == "read" else None)
-    if block.active:
+    if isinstance(changes, str) and changes:
+        shown = [sanitize(line.rstrip("\r")).expandtabs(TAB) for line in _strip_header(changes)]
+        colored = color_diff(shown, _get_path(event) if color else "")
+    elif block.active:
         colored = block.color([line.expandtabs(TAB) for line in _tidy(text).split("\n")])
-        pieces = [piece for spans in colored for piece in fold_spans(spans, room)]
-        return [head, *[paint([(_INDENT, ""), *piece], color=True) for piece in pieces]]
-    lines = [piece for line in _tidy(text).split("\n") for piece in fold(line, room)]
-    return [head, *_paint_dim(lines if any(lines) else ["(no output)"], 0, color=color)]
+    else:
+        colored = ([(line.expandtabs(TAB), DIM)] for line in (_tidy(text) or "(no output)").split("\n"))
+    for spans in colored:
+        yield from (paint([(_INDENT, ""), *piece], color=color) for piece in fold_spans(spans, room))
 
 
 def _render_head(event: ToolExecutionEnd, workspace: Path, width: int, depth: int, *, color: bool) -> str:

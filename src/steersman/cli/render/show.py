@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -99,7 +99,7 @@ class ToolCalls:
             self._page.put("whole", partial(self._render_whole, event))
         return True
 
-    def _render_whole(self, event: ToolExecutionEnd, width: int) -> list[str]:
+    def _render_whole(self, event: ToolExecutionEnd, width: int) -> Iterator[str]:
         text = read_whole_output(event.result)
         return render_whole_call(event, text, self._workspace, width, color=self._page.color)
 
