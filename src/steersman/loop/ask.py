@@ -18,11 +18,12 @@ import msgspec
 
 from steersman.context.repair import make_ids_unique
 from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
+from steersman.loop.deltas import DELTAS, emit_deltas
 from steersman.loop.request import emit_request, get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save
 from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches
-from steersman.provider.streaming.normalize import DELTAS, stream_batches
+from steersman.provider.streaming.normalize import stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
 from steersman.types.content import has_truncated_call
 from steersman.types.errors import ErrorInfo
@@ -72,7 +73,7 @@ class ResponseStreamState:
         if not self.started:
             self.started = True
             empty = msgspec.structs.replace(_EMPTY, timestamp=self.timestamp, model=self.model, provider=self.provider)
-            run.emit(MessageStart, empty)
+            run.emit_message(MessageStart, empty)
 
     @property
     def is_visible(self) -> bool:
@@ -160,10 +161,10 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
     async for batch in batches:
         while batch:
             event = batch[0]
-            if not state.started and type(event) in DELTAS:
-                state.start(run)
-            emitted = run.emit_deltas(batch, deltas, partial)
-            if emitted:
+            if type(event) in DELTAS:
+                if not state.started and type(event) is not Reset:
+                    state.start(run)
+                emitted = emit_deltas(run, batch, deltas, partial)
                 if token.reason is not None:
                     run.interrupt()
                     return state.break_off("aborted", run.ending.detail)
@@ -177,7 +178,7 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                 emitted = 1
                 if type(event) is not StreamStart:
                     _report_attempt(run, state, event)
-            batch = batch[emitted:] if emitted < len(batch) else ()
+            batch = batch[emitted:]
     # The normal form always has a terminal event: a stream that ends without one was closed from outside.
     run.interrupt()
     return state.break_off("aborted", run.ending.detail)
@@ -194,7 +195,7 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
         run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
     if message.usage.total is not None and not message.failed:
         run.context.head.mark_billed()
-    run.emit(MessageEnd, message)
+    run.emit_message(MessageEnd, message)
     return message
 
 
@@ -319,7 +320,7 @@ def _discard_answer(run: Run, state: ResponseStreamState, usage: Usage) -> None:
 
 def _reset(run: Run, state: ResponseStreamState) -> None:
     if state.is_visible:
-        run.emit_deltas((Reset(),), state.deltas, state.read_partial)
+        emit_deltas(run, (Reset(),), state.deltas, state.read_partial)
 
 
 async def _yield_once(batch: Batch) -> GeneratedBatches:

@@ -164,6 +164,11 @@ class Inbox:
         """Whether something waits, or there is a callback to poll."""
         return bool(self._queues[kind]) or self._sources[kind] is not None
 
+    @property
+    def has_steering(self) -> bool:
+        """Whether a steering message waits."""
+        return bool(self._queues["steering"])
+
     def has_source(self, kind: QueueKind) -> bool:
         """Whether there is a callback to poll."""
         return self._sources[kind] is not None
@@ -278,9 +283,9 @@ def add_message(run: Run, message: AgentMessage) -> str:
     """Add a message to the log, with its events; returns its entry id."""
     if not message.timestamp:
         message = msgspec.structs.replace(message, timestamp=run.clock())
-    run.emit(MessageStart, message)
+    run.emit_message(MessageStart, message)
     entry_id = run.append(message)
-    run.emit(MessageEnd, message)
+    run.emit_message(MessageEnd, message)
     return entry_id
 
 

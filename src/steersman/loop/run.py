@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from time import time
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig
@@ -22,13 +22,12 @@ from steersman.tools.threads import call_soon_in
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
 from steersman.types.errors import ErrorInfo, ProviderError, SteersmanError, describe_exception
-from steersman.types.events import AgentEvent, CustomEvent, MessageUpdate
+from steersman.types.events import AgentEvent, CustomEvent, MessageEnd, MessageStart
 from steersman.types.guards import UNSET
 from steersman.types.ids import new_id
 from steersman.types.journal import Journal
-from steersman.types.messages import AgentMessage, AssistantMessage, PartialMessage, ToolResultMessage
+from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.secrets import redact
-from steersman.types.stream import Delta, StreamEvent
 from steersman.types.usage import Usage
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness", default=None)
 """Gets every event of every run started in its context; for test suites that check all of them."""
 
-_DELTAS = frozenset(get_args(Delta))
 _ENDED = Phase.ENDED  # read for every event, and an attribute of an enum is slow
 _log = logging.getLogger("steersman")
 
@@ -191,85 +189,47 @@ class Run:
 
     def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
+        if self.is_wanted(kind):
+            self.show(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
+
+    def emit_message(self, kind: type[MessageStart] | type[MessageEnd], message: AgentMessage) -> None:
+        """Emit the start or the end of a message: `emit` for what comes most often."""
+        if self.is_wanted(kind):
+            self.show(kind(self.loop_id, self.seq, self.clock(), message))
+
+    def is_wanted(self, kind: Callable[..., AgentEvent]) -> bool:
+        """Whether anybody gets the event of this class that is due now; one that nobody gets is only counted."""
         if self.ending.phase >= _ENDED:
-            return
+            return False
         if self.outside:
             self.flush_outside()
-        number, self.seq = self.seq, self.seq + 1
-        channel, dispatcher = self.channel, self.dispatcher
-        has_watchers = (dispatcher.callbacks and dispatcher.find_callbacks(kind)) or self.witness is not None
-        if has_watchers or not channel.detached:
-            event = kind(self.loop_id, number, self.clock(), *fields, **more)
-            failures = self._show(event) if has_watchers else None
-            if not channel.detached:
-                channel.push(event)
-            if failures is not None and event.type != "agent_end":
-                self._report_subscribers(failures)
+        if not self.channel.detached or self.witness is not None:
+            return True
+        dispatcher = self.dispatcher
+        if dispatcher.callbacks and dispatcher.find_callbacks(kind):
+            return True
+        self.seq += 1
+        return False
 
-    def emit_deltas(
-        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
-    ) -> int:
-        """Emit deltas of an answer: `emit` for the one event that comes by the thousand.
+    def show(self, event: AgentEvent) -> None:
+        """Give an event that is wanted, and has the next number, to every subscriber and reader."""
+        self.seq += 1
+        failures = None
+        if self.dispatcher.callbacks or self.witness is not None:
+            failures = self.call_subscribers(event)
+        if not self.channel.detached:
+            self.channel.push(event)
+        if failures is not None and event.type != "agent_end":
+            self.report_subscribers(failures)
 
-        It stops at an event that is no delta, when the run is cancelled, and when the reader falls behind. Returns how
-        many deltas were emitted; they are added to `shown`.
-        """
-        if self.ending.phase >= _ENDED:
-            return len(batch)  # the run gave this stream up
-        if self.dispatcher.delta_callbacks or self.witness is not None:
-            return self._show_deltas(batch, shown, partial)
-        return self._push_deltas(batch, shown, partial)
-
-    def _push_deltas(
-        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
-    ) -> int:
-        """Emit deltas that only a reader gets, if there is one: all at once, with one look at the clock."""
-        channel, loop_id, now, number, count = self.channel, self.loop_id, self.clock(), self.seq, len(shown)
-        updates: list[AgentEvent] = []
-        for delta in batch[: max(1, channel.limit - len(channel.buffer))]:
-            if type(delta) not in _DELTAS:
-                break
-            count += 1
-            shown.append(delta)
-            if not channel.detached:
-                update = MessageUpdate(loop_id, number, now, delta)  # pyright: ignore[reportArgumentType]  # it is one of these
-                force_setattr(update, "_partial", (partial, count))
-                updates.append(update)
-            number += 1
-        emitted, self.seq = number - self.seq, number
-        if updates:
-            channel.push_all(updates)
-        return emitted
-
-    def _show_deltas(
-        self, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
-    ) -> int:
-        """Emit deltas one by one: a subscriber may cancel the run after any of them."""
-        channel, emitted = self.channel, 0
-        for delta in batch:
-            if type(delta) not in _DELTAS:
-                break
-            emitted += 1
-            shown.append(delta)
-            update = MessageUpdate(self.loop_id, self.seq, self.clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
-            self.seq += 1
-            force_setattr(update, "_partial", (partial, len(shown)))
-            failures = self._show(update)
-            if not channel.detached:
-                channel.push(update)
-            if failures is not None:
-                self._report_subscribers(failures)
-            if self.token.reason is not None or len(channel.buffer) >= channel.limit:
-                break
-        return emitted
-
-    def _show(self, event: AgentEvent) -> list[str] | None:
+    def call_subscribers(self, event: AgentEvent) -> list[str] | None:
         """Give an event to the witness and the subscribers; returns what `dispatch` returns."""
         if self.witness:
             self.witness(event)
         return self.dispatcher.dispatch(event)
 
-    def _report_subscribers(self, failures: list[str]) -> None:
+    def report_subscribers(self, failures: list[str]) -> None:
+        """Emit which subscribers failed, and what had to wait for the event that they were given."""
         if failures:
             self.emit(CustomEvent, name="subscriber_failed", data={"failures": failures})
         self.emit_held()

@@ -17,7 +17,7 @@ from steersman.loop.ending import CancelWatch
 from steersman.loop.entry import BareContext, Start
 from steersman.loop.request import ModelClient, exceeds_threshold
 from steersman.loop.run import Run, Turn
-from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, settle, start_call
+from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_call, emit_start, settle
 from steersman.tools.table import describe_unknown_tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
@@ -81,7 +81,8 @@ async def take_call_step(context: AgentContext, config: AgentLoopConfig, call: T
     if slot.tool is None:
         settle(run, slot, describe_unknown_tool(call.name, run.tools), status="invalid")
     else:
-        start_call(run, slot, only=False)
+        emit_start(run, slot)
+        begin_call(run, slot)
         await _wait_for(run, slot)
     assert slot.result is not None
     return CallStep(slot.result, slot.effects, slot.terminate)

@@ -43,6 +43,44 @@ async def test_calls_of_one_answer_run_side_by_side() -> None:
     assert await log_of("a", "b", "c") == ["+a", "+b", "+c", "-a", "-b", "-c"]
 
 
+async def test_all_calls_of_one_answer_have_started_before_one_of_them_takes_a_step() -> None:
+    """loop.md D1, D6: so steering that comes from a tool does not skip the calls beside it."""
+    log: list[str] = []
+
+    @tool
+    async def steer(name: str) -> str:
+        log.append(f"step {name}")
+        agent.steer(f"from {name}")
+        return name
+
+    script = ScriptedModel(answer(call("steer", name="a"), call("steer", name="b")), "ok", "ok")
+    agent = Agent(script.model, tools=[steer])
+
+    def note(event: object) -> None:
+        if isinstance(event, ToolExecutionStart):
+            log.append(f"start {event.args['name']}")
+
+    agent.subscribe(note)
+    result = await agent.run("go")
+    assert log == ["start a", "start b", "step a", "step b"]
+    assert told(result.messages) == [("steer", "a", False, "completed"), ("steer", "b", False, "completed")]
+
+
+async def test_a_call_that_is_told_to_have_started_is_the_last_one_if_its_subscriber_steers() -> None:
+    """loop.md D6"""
+    script = ScriptedModel(answer(call("echo", text="a"), call("echo", text="b")), "ok", "ok")
+    agent, _ = agent_of(script, [echo])
+
+    def steer(event: object) -> None:
+        if isinstance(event, ToolExecutionStart):
+            agent.unsubscribe(subscription)
+            agent.steer("Stop that.")
+
+    subscription = agent.subscribe(steer)
+    result = await agent.run("go")
+    assert [status for *_, status in told(result.messages)] == ["completed", "not_started"]
+
+
 async def test_sequential_execution_runs_one_call_at_a_time() -> None:
     """loop.md D1"""
     assert await log_of("a", "b", "c", tool_execution="sequential") == ["+a", "-a", "+b", "-b", "+c", "-c"]

@@ -6,7 +6,7 @@ The dispatcher only peeks at steering; the loop alone takes it. Ends come in com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -15,7 +15,7 @@ from steersman.loop.config import Batched, SteeringPolicy
 from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save_intent
-from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, settle, start_call
+from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_call, emit_start, settle
 from steersman.loop.tool_calls.gates import ask_gates, check_call
 from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
@@ -83,6 +83,7 @@ class _Batch:
         self.slots = slots
         self.waiting: list[Slot] = []
         self.running: list[Slot] = []
+        self._loop = asyncio.get_running_loop()
         self._rung = False
         self._change: asyncio.Future[None] | None = None
         self._free = False
@@ -94,7 +95,7 @@ class _Batch:
         run = self.run
         # The end of a tool, a steering message and a cancel all wake the dispatcher.
         run.on_wake = self._wake
-        run.inbox.on_arrival = self._make_arrival_callback(asyncio.get_running_loop())
+        run.inbox.on_arrival = self._ring
         broken: Exception | None = None
         try:
             self._check_calls()
@@ -146,19 +147,15 @@ class _Batch:
 
     async def _wait_for_change(self) -> None:
         """Wait until a call ends, steering arrives, or the run is cancelled."""
-        self._change = asyncio.get_running_loop().create_future()
+        self._change = self._loop.create_future()
         try:
             await self._change
         finally:
             self._change = None
 
-    def _make_arrival_callback(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """Steering may come from any thread."""
-
-        def ring() -> None:
-            call_soon_in(loop, self._wake)
-
-        return ring
+    def _ring(self) -> None:
+        """Wake the dispatcher for steering, which may come from any thread."""
+        call_soon_in(self._loop, self._wake)
 
     def _check_calls(self) -> None:
         """Settle the calls that cannot run at once; the others wait."""
@@ -175,21 +172,37 @@ class _Batch:
                 room -= _measure(slot) if self.run.guards.has_policy else 0
 
     def _start_ready(self) -> bool:
-        """Start the first call that may start now, or have its gates asked; whether there was one.
+        """Start the calls that may start now, or have the gates of one asked; whether there was one.
 
-        Gates are asked one call at a time, in a task of their own: calls without a gate do not wait for them, and
-        questions that are asked by an event alone do not wait for each other.
+        All of them are told to have started before the first one takes a step. Gates are asked one call at a time, in
+        a task of their own: calls without a gate do not wait for them, and questions that are asked by an event alone
+        do not wait for each other.
         """
+        started: list[Slot] = []
+        slot = self._find_startable()
+        while slot is not None and slot.admitted:
+            self.waiting.remove(slot)
+            emit_start(self.run, slot)
+            self.running.append(slot)
+            started.append(slot)
+            slot = None if self._is_disturbed() else self._find_startable()
+        for one in started:
+            begin_call(self.run, one)
+        if slot is not None:
+            slot.gate = self._loop.create_task(self._ask_gates(slot))
+        return bool(started) or slot is not None
+
+    def _find_startable(self) -> Slot | None:
+        """The first waiting call that may start now, or whose gates may be asked now."""
         for slot in self.waiting if self._free else self._iterate_startable():
-            if slot.admitted:
-                self.waiting.remove(slot)
-                start_call(self.run, slot, only=len(self.slots) == 1)
-                self.running.append(slot)
-                return True
-            if slot.gate is None and not self._is_asking():
-                slot.gate = asyncio.get_running_loop().create_task(self._ask_gates(slot))
-                return True
-        return False
+            if slot.admitted or (slot.gate is None and not self._is_asking()):
+                return slot
+        return None
+
+    def _is_disturbed(self) -> bool:
+        """Whether a cancel, a stop or steering came, so that it is looked at before more calls start."""
+        run = self.run
+        return run.token.reason is not None or run.ending.reason is not None or run.inbox.has_steering
 
     def _is_asking(self) -> bool:
         """Whether the gates of a call are asked, and it does not just wait for an answer."""
@@ -231,9 +244,9 @@ class _Batch:
         for place, slot in enumerate(unfinished):
             if slot.index // self._size > group:
                 return
-            if slot.is_alone and (place > 0 or len(self.running) > (slot.task is not None)):
+            if slot.is_alone and (place > 0 or len(self.running) > slot.started):
                 return
-            if slot.task is None and not slot.keys & busy:
+            if not slot.started and not slot.keys & busy:
                 yield slot
             if slot.is_alone:
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -23,7 +23,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, join_text_blocks
 from steersman.types.errors import OutcomeUnknown, ToolError, describe_exception
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
-from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
+from steersman.types.frozen import FrozenDict, FrozenList, freeze, is_flat, thaw
 from steersman.types.guards import is_instance
 from steersman.types.messages import ToolResultMessage, ToolStatus
 from steersman.types.tools import Effect, Prun, ToolOutput
@@ -38,8 +38,8 @@ class Slot:
     """A tool call on its way to its result."""
 
     __slots__ = (
-        "admitted", "answer", "args", "began", "call", "effects", "gate", "index", "intended", "keys", "result",
-        "started", "stopping", "task", "terminate", "timer", "token", "tool", "waits",
+        "admitted", "answer", "args", "began", "call", "effects", "gate", "given", "index", "intended", "keys",
+        "result", "started", "stopping", "task", "terminate", "timer", "token", "tool", "waits",
     )  # fmt: skip
 
     def __init__(self, call: ToolCall, index: int, result: ToolResultMessage | None = None) -> None:
@@ -47,6 +47,8 @@ class Slot:
         self.index = index
         self.tool: Tool | None = None
         self.args: dict[str, Any] = call.arguments
+        # Equal arguments that nobody else has seen, for the tool, which may change them.
+        self.given: dict[str, Any] | None = None
         self.keys: frozenset[str] = _NO_KEYS
         self.admitted = False
         # A gate's answer, which takes the place of the tool's.
@@ -94,7 +96,9 @@ def emit_start(run: Run, slot: Slot) -> None:
     slot.started = True
     slot.began = asyncio.get_running_loop().time()
     slot.args = freeze(slot.args)
-    run.emit(ToolExecutionStart, slot.call.id, slot.call.name, slot.args)
+    if run.is_wanted(ToolExecutionStart):
+        call = slot.call
+        run.show(ToolExecutionStart(run.loop_id, run.seq, run.clock(), call.id, call.name, slot.args))
 
 
 def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
@@ -105,10 +109,14 @@ def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException
 
 
 def settle_output(run: Run, slot: Slot, output: ToolOutput) -> None:
-    """Settle a call with the output of its tool."""
+    """Settle a call with the output of its tool; the output of a call that was stopped comes too late."""
+    if slot.stopping is not None:
+        if slot.result is not None or not output.is_error:
+            report_late_output(run, slot, output)
+        return settle(run, slot, slot.stopping, status="interrupted")
     slot.effects = tuple(output.effects)
     slot.terminate = output.terminate
-    settle(run, slot, output, status="completed", is_error=output.is_error, details=output.details)
+    return settle(run, slot, output, status="completed", is_error=output.is_error, details=output.details)
 
 
 def settle(
@@ -131,27 +139,38 @@ def settle(
         run.host.questions.close_call(run, slot.call.id)
     if not slot.started:
         emit_start(run, slot)
+    call = slot.call
     content = output if isinstance(output, str) else output.content
-    slot.result = result = msgspec.structs.replace(
+    slot.result = msgspec.structs.replace(
         _EMPTY,
         content=FrozenList((TextContent(content),)) if isinstance(content, str) else content,
         timestamp=run.clock(),
         synthetic=status in ("not_started", "interrupted"),
-        tool_call_id=slot.call.id,
-        tool_name=slot.call.name,
+        tool_call_id=call.id,
+        tool_name=call.name,
         is_error=is_error,
         details={**details, "status": status} if details else _STATUS[status],
     )
-    run.emit(
-        ToolExecutionEnd,
-        slot.call.id,
-        slot.call.name,
-        slot.args,
-        result=result,
-        is_error=is_error,
-        duration=asyncio.get_running_loop().time() - slot.began,
-    )
+    if run.is_wanted(ToolExecutionEnd):
+        _show_end(run, slot, slot.result)
     run.wake()
+
+
+def _show_end(run: Run, slot: Slot, result: ToolResultMessage) -> None:
+    call, seconds = slot.call, asyncio.get_running_loop().time() - slot.began
+    run.show(
+        ToolExecutionEnd(
+            run.loop_id,
+            run.seq,
+            run.clock(),
+            call.id,
+            call.name,
+            slot.args,
+            result=result,
+            is_error=result.is_error,
+            duration=seconds,
+        )
+    )
 
 
 def _describe(output: ToolOutput) -> str:
@@ -164,13 +183,11 @@ _NO_CONTEXT = ToolContext("", "", CancelToken())
 _LARGE = 1_000_000
 
 
-def start_call(run: Run, slot: Slot, *, only: bool) -> None:
-    """Start the call in a task of its own, with its timeout; the only call of a batch takes its first step at once."""
+def begin_call(run: Run, slot: Slot) -> None:
+    """Run a call that has started in a task of its own, with its timeout."""
     tool = cast(Tool, slot.tool)
-    emit_start(run, slot)
     loop = asyncio.get_running_loop()
-    work = _execute(run, slot, tool)
-    slot.task = _start_eagerly(loop, work) if only else loop.create_task(work)
+    slot.task = _start_task(loop, _execute(run, slot, tool))
     timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
     if timeout is not None and slot.result is None:
         slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
@@ -178,7 +195,7 @@ def start_call(run: Run, slot: Slot, *, only: bool) -> None:
 
 if sys.version_info >= (3, 12):
 
-    def _start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task whose first step is taken at once, unless the loop makes its tasks in its own way."""
         if isinstance(loop, asyncio.BaseEventLoop) and loop.get_task_factory() is None:
             return asyncio.Task(work, loop=loop, eager_start=True)
@@ -186,7 +203,7 @@ if sys.version_info >= (3, 12):
 
 else:
 
-    def _start_eagerly(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return loop.create_task(work)
 
 
@@ -212,8 +229,12 @@ def _settle_abandoned(run: Run, slot: Slot, text: str) -> None:
 
 
 async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
+    """Run the tool, and settle the call with its output."""
     try:
-        output = await _call_tool(run, slot, tool)
+        try:
+            output = await _call_tool(run, slot, tool) if slot.answer is None else normalize_output(slot.answer)
+        except BaseException as error:  # noqa: BLE001  # a tool that raises, even SystemExit, is an error result and no more
+            output = _explain_failure(run, slot, tool, error)
         if run.guards.after_tool_execution:
             output = await _revise_output(run, slot, output)
         if not _is_small(run, output):
@@ -231,40 +252,34 @@ async def _execute(run: Run, slot: Slot, tool: Tool) -> None:
         return
     except Exception as error:  # noqa: BLE001  # an output the loop can do nothing with is the tool's failure
         output = _build_failure(error)
-    if slot.stopping is None:
-        settle_output(run, slot, output)
-        return
-    if slot.result is not None or not output.is_error:
-        report_late_output(run, slot, output)
-    settle(run, slot, slot.stopping, status="interrupted")
+    settle_output(run, slot, output)
 
 
-async def _call_tool(run: Run, slot: Slot, tool: Tool) -> ToolOutput:
-    """Call the tool; what it raises becomes an error output, except a cancel by the run."""
-    try:
-        if slot.answer is not None:
-            return normalize_output(slot.answer)
-        context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
-        if run.guards.has_policy:
-            from steersman.loop.tool_calls.approval import hold_rules_of  # only a run with a policy pays for it
+def _call_tool(run: Run, slot: Slot, tool: Tool) -> Awaitable[ToolOutput]:
+    """Call the tool with arguments that it may change."""
+    context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
+    if run.guards.has_policy:
+        from steersman.loop.tool_calls.approval import hold_rules_of  # only a run with a policy pays for it
 
-            hold_rules_of(run, tool)
-        return await tool.call(thaw(slot.args), context)
-    except asyncio.CancelledError:
+        hold_rules_of(run, tool)
+    given = slot.given
+    return tool.call(given if given is not None and is_flat(given) else thaw(slot.args), context)
+
+
+def _explain_failure(run: Run, slot: Slot, tool: Tool, error: BaseException) -> ToolOutput:
+    """The output of a tool that raised; raises again what does not come from the tool, such as a cancel by the run."""
+    if isinstance(error, asyncio.CancelledError):
         if slot.stopping is None:
             return ToolOutput("CancelledError: the tool was cancelled, and not by the run.", is_error=True)
         if tool.threaded and slot.result is None:
             # A thread cannot be stopped: it is abandoned.
             _settle_abandoned(run, slot, slot.stopping)
-        raise
-    except OutcomeUnknown:
-        raise
-    except ToolError as error:
+        raise error
+    if isinstance(error, OutcomeUnknown | KeyboardInterrupt):
+        raise error
+    if isinstance(error, ToolError):
         return ToolOutput(str(error) or "ToolError", is_error=True)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001  # a tool that raises, even SystemExit, is an error result and no more
-        return _build_failure(error)
+    return _build_failure(error)
 
 
 def _build_failure(error: BaseException) -> ToolOutput:

@@ -12,6 +12,7 @@ from steersman.policy.answers import admit
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.tools.table import describe_unknown_tool
 from steersman.tools.tool import Tool
+from steersman.types.frozen import freeze, thaw
 from steersman.types.tools import ToolOutput
 
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
@@ -47,6 +48,7 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
 def _is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
     from steersman.loop.tool_calls.approval import is_allowed  # only a run with a policy pays for it
 
+    slot.args = freeze(slot.args)
     return is_allowed(run, slot, tool)
 
 
@@ -57,8 +59,9 @@ def _describe_non_object(raw: str) -> str:
 
 def _check_arguments(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
     try:
-        slot.args = tool.check(arguments)
-        slot.keys = frozenset(map(str, tool.keys(slot.args))) if tool.keys is not None else frozenset()
+        slot.args = slot.given = tool.check(arguments)
+        if tool.keys is not None:
+            slot.keys = frozenset(map(str, tool.keys(thaw(slot.args))))
     except InvalidArguments as error:
         return str(error)
     except Exception as error:  # noqa: BLE001  # the tool's own `keys` function: its failure is the tool's

@@ -98,13 +98,16 @@ class _RunOfRecords(Run):
     environment: ReplayEnvironment
 
     def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
-        """Emit the event with the recorded message, because the loop gives its own messages the current time."""
-        if kind in (MessageStart, MessageEnd) and type(fields[0]) is UserMessage:
-            is_new = kind is MessageStart
-            fields = (self.environment.find_recorded_message(fields[0]) if is_new else self.new_messages[-1],)
-        elif kind is CompactionStarted:
+        if kind is CompactionStarted:
             more["estimated_tokens"] = self.environment.find_recorded_estimate(more["estimated_tokens"])
         super().emit(kind, *fields, **more)
+
+    def emit_message(self, kind: type[MessageStart] | type[MessageEnd], message: AgentMessage) -> None:
+        """Emit the recorded message, because the loop gives its own messages the current time."""
+        if type(message) is UserMessage:
+            is_new = kind is MessageStart
+            message = self.environment.find_recorded_message(message) if is_new else self.new_messages[-1]
+        super().emit_message(kind, message)
 
     def append(self, message: AgentMessage) -> str:
         return "" if self.environment.end_if_over() else super().append(self.environment.find_recorded_message(message))

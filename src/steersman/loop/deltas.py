@@ -1,0 +1,79 @@
+"""Emits the deltas of an answer: the one kind of event that comes by the thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import get_args
+
+from msgspec.structs import force_setattr
+
+from steersman.loop.ending import Phase
+from steersman.loop.run import Run
+from steersman.types.events import AgentEvent, MessageUpdate
+from steersman.types.messages import PartialMessage
+from steersman.types.stream import Delta, StreamEvent
+
+DELTAS: frozenset[type] = frozenset(get_args(Delta))
+"""The types of events that are emitted as parts of an answer; a reset is one too."""
+
+_ENDED = Phase.ENDED  # an attribute of an enum is slow
+
+
+def emit_deltas(
+    run: Run, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
+) -> int:
+    """Emit the deltas at the beginning of a batch, and add them to `shown`; returns how many.
+
+    It stops at an event that is no delta, when the run is cancelled, and when the reader falls behind.
+    """
+    if run.ending.phase >= _ENDED:
+        return len(batch)  # the run gave this stream up
+    if run.dispatcher.delta_callbacks or run.witness is not None:
+        return _show_one_by_one(run, batch, shown, partial)
+    return _push_together(run, batch, shown, partial)
+
+
+def _push_together(
+    run: Run, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
+) -> int:
+    """Emit deltas that only a reader gets, if there is one: all at once, with one look at the clock."""
+    channel, loop_id, now, number, count = run.channel, run.loop_id, run.clock(), run.seq, len(shown)
+    has_reader = not channel.detached
+    updates: list[AgentEvent] = []
+    for delta in batch[: max(1, channel.limit - len(channel.buffer))]:
+        if type(delta) not in DELTAS:
+            break
+        count += 1
+        shown.append(delta)
+        if has_reader:
+            update = MessageUpdate(loop_id, number, now, delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+            force_setattr(update, "_partial", (partial, count))
+            updates.append(update)
+        number += 1
+    emitted, run.seq = number - run.seq, number
+    if updates:
+        channel.push_all(updates)
+    return emitted
+
+
+def _show_one_by_one(
+    run: Run, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
+) -> int:
+    """Emit deltas one by one: a subscriber may cancel the run after any of them."""
+    channel, emitted = run.channel, 0
+    for delta in batch:
+        if type(delta) not in DELTAS:
+            break
+        emitted += 1
+        shown.append(delta)
+        update = MessageUpdate(run.loop_id, run.seq, run.clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+        run.seq += 1
+        force_setattr(update, "_partial", (partial, len(shown)))
+        failures = run.call_subscribers(update)
+        if not channel.detached:
+            channel.push(update)
+        if failures is not None:
+            run.report_subscribers(failures)
+        if run.token.reason is not None or len(channel.buffer) >= channel.limit:
+            break
+    return emitted
