@@ -110,6 +110,27 @@ async def test_what_comes_during_a_sync_is_the_next_group(journal: JournalWriter
     assert texts(handle) == numbered(6)
 
 
+def test_a_waiter_is_told_while_others_may_add(journal: JournalWriter, handle: ShakyHandle) -> None:
+    """A run that goes on adds a record at once: it must not wait for the thread that has told it."""
+    could_add: list[bool] = []
+
+    class Loop(asyncio.SelectorEventLoop):
+        def call_soon_threadsafe(self, *args: Any, **named: Any) -> asyncio.Handle:
+            if threading.current_thread() in journals():
+                other = threading.Thread(target=add, args=(journal,))
+                other.start()
+                other.join(10)
+                could_add.append(not other.is_alive())
+            return super().call_soon_threadsafe(*args, **named)
+
+    add(journal)
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(journal.wait_until_saved())
+    assert could_add == [True]
+    assert journal.flush()
+    assert texts(handle) == numbered(2)
+
+
 def test_records_without_a_waiter_are_kept_soon(handle: ShakyHandle) -> None:
     journal = JournalWriter(handle, lag=0.001)
     add(journal)

@@ -264,6 +264,9 @@ class JournalWriter:
                 if pause <= 0:
                     self._last_try = bool(self._closing)
                     return self._take_group()
+                # Only after each outcome is on its way: a virtual clock that skips idle time must not skip that.
+                if self._thread is not None and not (self._pending and self.degraded is None):
+                    self._thread.name = _IDLE_NAME
                 woken = not self._closing and self._changed.wait(pause)
                 if self._closing and (self._last_try or not self._pending):
                     return self._end_thread()
@@ -304,11 +307,9 @@ class JournalWriter:
                 self._due = time.monotonic() + self._retry
                 due = [tell for _, tell in self._waiting[: self._answering]]
                 del self._waiting[: self._answering]
-            for tell in due:
-                tell()
-            # Only after the outcome is on its way: a virtual clock that skips idle time must not skip this.
-            if self._thread is not None and not self._waiting:
-                self._thread.name = _IDLE_NAME
+        # Without the lock: whoever is told goes on at once, and the first thing that it does may be to add a record.
+        for tell in due:
+            tell()
         if refused is None and (tell := self.on_saved) is not None:
             call_wake(lambda: tell(group[-1].seq))
 
