@@ -22,7 +22,7 @@ from tests.durable.stage import Ledger, make_worker_agent
 from steersman.durable import Worker
 from steersman.session import PostgresStore
 from steersman.session.records import Record
-from steersman.session.stores.store import Handle, Problem, Queue, SharedHandle, Store, Summary
+from steersman.session.stores.store import Handle, Problem, Queue, SharedHandle, Store, Summary, can_look
 
 
 class TellingHandle:
@@ -76,6 +76,14 @@ class TellingHandle:
         """Close it."""
         self._tell("closing")
         self._handle.close()
+
+    def close_and_look(self) -> Sequence[tuple[int, bytes]] | None:
+        """Close it and look what is queued; calls the function before and after."""
+        self._tell("closing")
+        assert can_look(self._handle)
+        found = self._handle.close_and_look()
+        self._tell("looked")
+        return found
 
 
 class TellingQueue:

@@ -16,6 +16,7 @@ from steersman.session.stores.store import (
     SessionNotFound,
     SessionTaken,
     SharedHandle,
+    can_look,
     is_followed,
 )
 
@@ -33,6 +34,8 @@ class HeldHandle:
         self.writable = handle.writable
         self.failure: str | None = None
         """Why the run was ended: the store did not answer."""
+        self.left: Sequence[tuple[int, bytes]] | None = None
+        """What was queued when it had been closed; `None` if that is not known."""
 
     @property
     def problems(self) -> Sequence[Problem]:
@@ -91,8 +94,11 @@ class HeldHandle:
         self._handle.set_title(title)
 
     def close(self) -> None:
-        """Close the session."""
-        self._handle.close()
+        """Close the session, and look what is queued."""
+        if can_look(self._handle):
+            self.left = self._handle.close_and_look()
+        else:
+            self._handle.close()
 
 
 def _ignore() -> None:

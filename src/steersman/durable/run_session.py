@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -22,9 +22,11 @@ from steersman.durable.held_handle import HeldHandle
 from steersman.durable.job import ACTIVITY, FORMAT, IDLE, WAITING, Fields, Job, Outcome, read_job, to_fields
 from steersman.durable.questions import read_questions
 from steersman.durable.supervised import SupervisedSession
+from steersman.session.orders import Order, read_orders
 from steersman.session.session import Session
 from steersman.session.session_queue import SessionQueue
 from steersman.session.stores.store import (
+    QUEUE_PAGE,
     Handle,
     SessionBusy,
     SessionError,
@@ -170,11 +172,19 @@ class SessionRunner:
             return False  # another worker looks
         if supervised.has_more:
             return True
-        id = supervised.session.id
-        with SessionQueue(self.store, id) as queue:
-            if queue.waiting():
-                return True
-        return outcome.end_reason == WAITING and any(each.is_answered for each in read_questions(self.store, id))
+        if self._find_queued(supervised):
+            return True
+        return outcome.end_reason == WAITING and any(
+            each.is_answered for each in read_questions(self.store, supervised.session.id)
+        )
+
+    def _find_queued(self, supervised: SupervisedSession) -> Sequence[Order]:
+        """What was queued into a session by the time it had been closed, or later."""
+        left = supervised.handle.left
+        if left is not None and len(left) < QUEUE_PAGE:
+            return read_orders(left)
+        with SessionQueue(self.store, supervised.session.id) as queue:
+            return queue.waiting()
 
 
 class _Opened(NamedTuple):

@@ -16,7 +16,7 @@ import msgspec
 
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.opening import Where, create_empty, make_first_records, open_store
-from steersman.session.orders import Order, OrderKind, UnreadableOrder, read_order
+from steersman.session.orders import Order, OrderKind, read_orders
 from steersman.session.records import redact_values, to_json_value
 from steersman.session.settings import Configure, SettingChanges
 from steersman.session.stores.store import QueuedStore, SharedStore
@@ -100,13 +100,7 @@ class SessionQueue:
 
     def waiting(self) -> Sequence[Order]:
         """What no agent has heard yet, by number; without what this version does not know."""
-        found: list[Order] = []
-        for number, data in self._queue.waiting():
-            try:
-                found.append(read_order(number, data))
-            except UnreadableOrder:
-                continue  # the one who hears the others reports it
-        return found
+        return read_orders(self._queue.waiting())
 
     def close(self) -> None:
         """Close the connection to the store; closing twice does nothing."""

@@ -218,6 +218,18 @@ class ListeningStore(SharedStore, Protocol):
         ...
 
 
+@runtime_checkable
+class ReleasedHandle(SharedHandle, Protocol):
+    """One open session whose writer can see in one step whether it leaves something for the next one."""
+
+    def close_and_look(self) -> Sequence[tuple[int, bytes]] | None:
+        """Close it, and then read the queue as `read_queue` does; `None` if the store did not answer.
+
+        Whoever queues something after that finds no writer.
+        """
+        ...
+
+
 class Following(Protocol):
     """What one process hears of a session that another one writes."""
 
@@ -270,6 +282,11 @@ def is_shared(handle: Handle) -> TypeGuard[SharedHandle]:
 def is_followed(handle: Handle) -> TypeGuard[FollowedHandle]:
     """Whether other processes may follow the session of a handle, found as `is_shared` does."""
     return hasattr(type(handle), "watch_followers")
+
+
+def can_look(handle: Handle) -> TypeGuard[ReleasedHandle]:
+    """Whether a handle can be closed with a last look at the queue, found as `is_shared` does."""
+    return hasattr(type(handle), "close_and_look")
 
 
 def call_wake(wake: Callable[[], None]) -> None:

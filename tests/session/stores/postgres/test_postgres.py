@@ -13,6 +13,7 @@ import traceback
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import IO
 
@@ -623,6 +624,26 @@ def test_a_program_that_has_many_sessions_open_at_once_keeps_as_many_connections
     assert postgres.count_backends(MOST_IDLE + 3) == MOST_IDLE + 3  # with the one that listens
     stop()
     assert postgres.count_backends(MOST_IDLE) == MOST_IDLE
+
+
+def test_a_writer_looks_at_the_queue_when_it_has_let_go_of_the_session(postgres: Database) -> None:
+    """In this order, so that whoever queues something and sees a writer can rely on its last look."""
+    store = postgres.store()
+    handle = store.create("s")
+    (writer,) = postgres.backends()
+    with closing(store.open_queue("s")) as queue:
+        queue.add("first", b"1")
+    assert handle.close_and_look() == [(1, b"1")]
+    ((last,),) = postgres.ask("SELECT query FROM pg_stat_activity WHERE application_name = %s", writer)
+    assert "steersman_queue" in last
+    assert not store.has_writer("s")
+    assert store.open("s").close_and_look() == [(1, b"1")], "It is in the queue until a writer has recorded it."
+
+
+def test_a_writer_that_has_lost_its_connection_does_not_say_that_nothing_is_queued(postgres: Database) -> None:
+    handle = postgres.store().create("s")
+    postgres.cut()
+    assert handle.close_and_look() is None
 
 
 def test_what_a_handle_can_do_is_found_without_asking_the_server(postgres: Database) -> None:

@@ -282,8 +282,11 @@ class ReconnectingConnection:
         # Outside of the handler: the cause would show the driver's text, with the secrets in it.
         raise failure
 
-    def close(self, *, has_locks: bool = False) -> None:
-        """Close it: a connection that still works is kept for another one, without its locks."""
+    def close(self, *, has_locks: bool = False, last: Callable[[Connection], object] | None = None) -> None:
+        """Close it: a connection that still works is kept for another one, without its locks.
+
+        `last` is called once it has no locks any more, unless it is broken.
+        """
         with self._lock:
             self.closed = True
             connection, self._connection = self._connection, None
@@ -293,6 +296,8 @@ class ReconnectingConnection:
         try:
             if has_locks and not connection.broken:
                 connection.unlock_all()
+            if last is not None and not connection.broken:
+                last(connection)
             works = not connection.broken and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
         except psycopg.Error:
             pass  # the connection ends, and with it all it held

@@ -47,7 +47,7 @@ from steersman.session.stores.store import (
 from steersman.types.content import replace_lone_surrogates
 
 if TYPE_CHECKING:
-    from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection
+    from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection, Row
     from steersman.session.stores.postgres.follow import Followers
 
 _T = TypeVar("_T")
@@ -245,9 +245,19 @@ class PostgresHandle:
 
     def close(self) -> None:
         """Close the session and release its lock at once."""
+        self._close(None)
+
+    def close_and_look(self) -> Sequence[tuple[int, bytes]] | None:
+        """Close the session, and read its queue after its lock is released; `None` if that was not possible."""
+        found: list[Row] = []
+        wanted = {"number": self._number, "after": 0, "rows": QUEUE_PAGE}
+        self._close(lambda connection: found.extend(connection.execute(WAITING, wanted)))
+        return [check_queued(self._number, *row[1:]) for row in found if row[1] is not None] if found else None
+
+    def _close(self, last: Callable[[Connection], object] | None) -> None:
         for stop in self._watches:
             stop()
-        self._link.close(has_locks=self._token is not None)
+        self._link.close(has_locks=self._token is not None, last=last)
 
     def _encode_lines(self, records: Sequence[Record]) -> list[Line]:
         lines: list[Line] = []
