@@ -32,7 +32,7 @@ from tests.server.judging import judge
 from tests.server.kit import Client, Gate, make_agent, make_deployer, run_server
 
 from steersman import Agent, tool
-from steersman.server.fronts.a2a_route import Telling
+from steersman.server.fronts.a2a_telling import Telling
 from steersman.testing import answer, call, cut, error, thinking
 
 pytestmark = pytest.mark.real_time
@@ -251,6 +251,38 @@ async def test_an_answer_that_is_sent_again_answers_no_other_question() -> None:
         again = (await ask(client, "SendMessage", message=yes))["result"]["task"]
     assert again["status"] == first["status"]
     assert again["status"]["message"]["parts"][1]["data"]["arguments"] == {"target": "two"}
+
+
+@pytest.mark.parametrize("names_it", [False, True])
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_an_answer_is_for_the_question_that_was_shown(names_it: bool, restarts: bool, tmp_path: Path) -> None:
+    """S7: where that was answered elsewhere, a yes approves no question that nobody has seen."""
+    store, both = tmp_path / "sessions.db", answer(call("deploy", target="one"), call("deploy", target="two"))
+    async with run_server(make_agent(both, "Done."), store=store) as client:
+        task = (await ask(client, "SendMessage", message=say("Go.", contextId="c")))["result"]["task"]
+        first = task["status"]["message"]["parts"][1]["data"]["approvalId"]
+        part = {"data": {"approved": True, "approvalId": first}} if names_it else {"text": "yes"}
+        yes = {**say("", taskId=task["id"]), "parts": [part]}
+        assert (await client.send("POST", "/sessions/c/deny", {"id": first}))[0] == 202
+        await client.find("c", "approval_resolved")
+        if not restarts:
+            await check_that_only_a_new_yes_counts(client, yes)
+    if restarts:
+        async with run_server(make_agent("Done."), store=store) as client:
+            await check_that_only_a_new_yes_counts(client, yes)
+
+
+async def check_that_only_a_new_yes_counts(client: Client, old: Frame) -> None:
+    """Send the yes to the first question twice, and then one to the second, which was shown by then."""
+    for _ in range(2):
+        assert (await ask(client, "SendMessage", message=old))["error"]["code"] == -32004
+    shown = (await ask(client, "GetTask", id=old["taskId"]))["result"]
+    assert shown["status"]["message"]["parts"][1]["data"]["arguments"] == {"target": "two"}
+    done = (await ask(client, "SendMessage", message=say("yes", taskId=old["taskId"])))["result"]["task"]
+    events = await client.collect("c")
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    resolved = [event["decision"] for _, event in events if event["type"] == "approval_resolved"]
+    assert resolved == ["denied", "approved"]
 
 
 async def test_a_task_that_was_cut_stays_failed_when_another_one_follows(tmp_path: Path) -> None:

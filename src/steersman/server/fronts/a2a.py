@@ -21,6 +21,8 @@ INPUT_REQUIRED: Final = "TASK_STATE_INPUT_REQUIRED"
 CANCELED: Final = "TASK_STATE_CANCELED"
 FAILED: Final = "TASK_STATE_FAILED"
 COMPLETED: Final = "TASK_STATE_COMPLETED"
+BY: Final = "a2a"
+"""Who gives the answers that come here."""
 STOPPED: Final = "The server stopped in the middle of the run."
 """What is told of a task whose run has no end."""
 
@@ -37,6 +39,8 @@ class Translator:
         self._message: Frame | None = None
         # The time of the last event, and of the one that the status is from.
         self._time: float | None = None
+        # The question that was told last and is not answered here; it may be over.
+        self.asked = ""
         # By question: when it was asked.
         self._asked_at: dict[str, float | None] = {}
         self._told_at: float | None = None
@@ -92,10 +96,14 @@ class Translator:
         self._time = event.get("timestamp", self._time)
         if event["type"] == "approval_requested":
             self._asked_at[event["approval_id"]] = self._time
+            self.asked = self.asked or event["approval_id"]
+        elif event["type"] == "approval_resolved" and event["approval_id"] == self.asked and event["by"] == BY:
+            self.asked = ""
 
     def ask(self, questions: Sequence[Frame]) -> list[Frame]:
         """The task waits for an answer to a question."""
         one = questions[0]
+        self.asked = one["approval_id"]
         # The time of its record, as after a restart; the run notes another one a moment before.
         self._time = self._asked_at.get(one["approval_id"], one.get("timestamp", self._time))
         words = f"{one['tool_name']}: {one['reason']}\n{one['preview']}\nAnswer yes or no."
@@ -191,14 +199,14 @@ def read_message(parts: Sequence[Mapping[str, Any]]) -> AgentMessage:
     return UserMessage(blocks)
 
 
-def read_answer(parts: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a message approves; raises `ValueError` for one that is no answer."""
+def read_answer(parts: Sequence[Mapping[str, Any]]) -> tuple[bool, str]:
+    """Whether a message approves, and the question that it names; raises `ValueError` for one that is no answer."""
     for part in parts:
         match part:
-            case {"data": {"approved": bool(approved)}}:
-                return approved
+            case {"data": {"approved": bool(approved), **more}}:
+                return approved, str(more.get("approvalId") or "")
             case {"text": str(text)} if text.strip().lower().rstrip(".!") in ("yes", "no"):
-                return text.strip().lower().startswith("yes")
+                return text.strip().lower().startswith("yes"), ""
             case _:
                 continue
     raise ValueError("The task waits for an answer: the text yes or no, or a data part {'approved': true or false}.")

@@ -78,6 +78,13 @@ def read_params(call: Call, kind: type[ParamsT]) -> ParamsT:
         raise RpcError(INVALID_PARAMS, f"The parameters are not as expected: {error}.") from error
 
 
+def read_page(token: str) -> int:
+    """Where a page of a list begins."""
+    if token and not token.isdecimal():
+        raise RpcError(INVALID_PARAMS, f"There is no page {token!r:.100}.")
+    return int(token or 0)
+
+
 def check_version(asked: str | None) -> None:
     """Raise an error for another version than this one. A request that names none is one of 0.3, as A2A 3.6.2 says."""
     named = asked or "0.3"

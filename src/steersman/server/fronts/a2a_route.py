@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import web
 
 from steersman.server.fronts.a2a import (
+    BY,
     CANCELED,
     INPUT_REQUIRED,
     STOPPED,
@@ -22,8 +23,18 @@ from steersman.server.fronts.a2a import (
     read_answer,
     read_message,
 )
-from steersman.server.fronts.a2a_calls import Call, Listing, Message, OfTask, Send, check_version, read_params
+from steersman.server.fronts.a2a_calls import (
+    Call,
+    Listing,
+    Message,
+    OfTask,
+    Send,
+    check_version,
+    read_page,
+    read_params,
+)
 from steersman.server.fronts.a2a_card import CARD, show_card
+from steersman.server.fronts.a2a_telling import Telling
 from steersman.server.fronts.agui_route import list_questions
 from steersman.server.fronts.following import Event, follow_events
 from steersman.server.fronts.json_rpc import (
@@ -47,46 +58,8 @@ from steersman.session.stores.store import SessionError
 
 TASK_NOT_FOUND, NOT_CANCELABLE, NO_PUSH, UNSUPPORTED = -32001, -32002, -32003, -32004
 _SSE = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-_BEAT = 10.0
 # So many tasks that wait for input are kept as they were told.
 _KEPT = 200
-
-
-class Telling:
-    """What is told of one task: its updates, and the task as it is."""
-
-    def __init__(self, translator: Translator) -> None:
-        self.translator = translator
-        self.frames: list[Frame] = []
-        self.is_over = False
-        self._news = asyncio.Event()
-
-    def add(self, frames: list[Frame]) -> None:
-        """Add updates and wake those who wait for them."""
-        self.frames += frames
-        self.is_over = self.is_over or self.translator.ended
-        self._news.set()
-        self._news = asyncio.Event()
-
-    async def wait(self) -> None:
-        """Return once the task has ended or waits for input."""
-        while not self.is_over:
-            await self._news.wait()
-
-    async def read(self, place: int) -> AsyncGenerator[Frame | None]:
-        """The updates from a place on; `None` is a sign of life."""
-        while True:
-            if place < len(self.frames):
-                yield self.frames[place]
-                place += 1
-            elif self.is_over:
-                return
-            else:
-                try:
-                    async with asyncio.timeout(_BEAT):
-                        await self._news.wait()
-                except TimeoutError:
-                    yield None
 
 
 def add_routes(router: web.UrlDispatcher, sessions: Sessions) -> None:
@@ -169,7 +142,7 @@ class A2AFront:
 
     async def _send_to_task(self, message: Message) -> Telling:
         """Answer the question of a task, or steer its run."""
-        live, _, note = await self._open(message.task_id)
+        live, _, note = await self._open(message.task_id, anew=False)
         if message.context_id not in ("", note["context"]):
             raise RpcError(
                 INVALID_PARAMS, f"The task {message.task_id!r:.200} is of another context, {note['context']!r:.200}."
@@ -177,13 +150,17 @@ class A2AFront:
         return await live.start_alone(partial(self._go_on, live, message))
 
     async def _go_on(self, live: LiveSession, message: Message) -> Telling:
-        _, telling, note = await self._open(message.task_id)
+        _, telling, note = await self._open(message.task_id, anew=False)
         key = f"a2a:{message.message_id}"
         if live.is_known(key):
             return telling  # sent again: it may be about a question that has come since
         if telling.translator.state == INPUT_REQUIRED and (questions := list_questions(live)):
-            approved, id = read_answer(message.parts), questions[0]["approval_id"]
-            act = partial(live.approve if approved else live.deny, id, by="a2a")
+            approved, named = read_answer(message.parts)
+            # The first question of all may be another one by now than the client was shown.
+            id = named or telling.translator.asked
+            if id not in [question["approval_id"] for question in questions]:
+                raise RpcError(UNSUPPORTED, "The question that was shown is over: GetTask shows the next one.")
+            act = partial(live.approve if approved else live.deny, id, by=BY)
             with live.note(key, {"id": id}):
                 return await self._tell(live, note, act, telling.translator)
         if telling.is_over or not live.is_busy:
@@ -220,7 +197,7 @@ class A2AFront:
         return telling.translator.describe()
 
     async def _list(self, params: Listing) -> Frame:
-        start, size = _read_page(params.page_token), min(max(params.page_size or 50, 1), 100)
+        start, size = read_page(params.page_token), min(max(params.page_size or 50, 1), 100)
         keys = await self._list_keys(params.context_id)
         if params.status in ("", 0, "TASK_STATE_UNSPECIFIED"):
             total, tasks = len(keys), await self._describe_all(keys[start : start + size], params)
@@ -258,7 +235,7 @@ class A2AFront:
                 await self._sessions.close_idle(session_id)  # other programs may want it
         return found
 
-    async def _open(self, id: str) -> tuple[LiveSession, Telling, Mapping[str, Any]]:
+    async def _open(self, id: str, *, anew: bool = True) -> tuple[LiveSession, Telling, Mapping[str, Any]]:
         try:
             live = await self._sessions.open(current_user.get(), _find_session(id))
         except SessionError as error:
@@ -266,20 +243,29 @@ class A2AFront:
         note = live.find_note(id)
         if note is None:
             raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.")
-        return live, await self._find(live, note), note
+        return live, await self._find(live, note, anew=anew), note
 
     # Telling
 
-    async def _find(self, live: LiveSession, note: Mapping[str, Any]) -> Telling:
-        """A task that was started before: as it is told now, or told again from the log."""
-        known = self._tellings.get(note["id"])
-        if known is not None and (known.translator.state != INPUT_REQUIRED or list_questions(live)):
+    async def _find(self, live: LiveSession, note: Mapping[str, Any], *, anew: bool = True) -> Telling:
+        """A task that was started before: as it is told now, or told again from the log.
+
+        Unless it is told `anew`, its question is the one that was told before, also if that is over.
+        """
+        known, ids = self._tellings.get(note["id"]), [question["approval_id"] for question in list_questions(live)]
+        state, asked = ("", "") if known is None else (known.translator.state, known.translator.asked)
+        if known is not None and (state != INPUT_REQUIRED or asked in ids or (ids and not anew)):
             return known
         telling = Telling(Translator(note["id"], note["context"]))
         for event in await list_events(live, note["after"]):
             telling.add(telling.translator.translate(event))
-        if not telling.is_over and (questions := list_questions(live)):
-            telling.add(telling.translator.ask(questions))
+        asked = telling.translator.asked
+        self._check_questions(live, telling)
+        if not anew:
+            telling.translator.asked = asked or telling.translator.asked
+        elif telling.translator.state == INPUT_REQUIRED:
+            self._tellings[note["id"]] = telling
+            self._drop_old()
         if not telling.is_over and live.is_busy:
             return await self._tell(live, note, None)
         if not telling.is_over:
@@ -297,7 +283,7 @@ class A2AFront:
         telling = Telling(Translator(note["id"], note["context"]) if translator is None else translator)
         events = follow_events(live, act, None if translator is not None else Position(note["after"]))
         if translator is not None:
-            translator.state = "TASK_STATE_WORKING"
+            translator.state, translator.asked = "TASK_STATE_WORKING", ""
         if act is not None:
             await anext(events)
         if translator is not None:
@@ -382,9 +368,3 @@ def _leave_out_artifacts(task: Frame) -> Frame:
 
 def _digest(value: str) -> str:
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def _read_page(token: str) -> int:
-    if token and not token.isdecimal():
-        raise RpcError(INVALID_PARAMS, f"There is no page {token!r:.100}.")
-    return int(token or 0)
