@@ -64,8 +64,10 @@ class Channel:
 
     def wake_readers(self) -> None:
         """Let the readers that wait for an event look again."""
-        idle, self._idle = self._idle, []
-        _wake(idle)
+        while self._idle:
+            future = self._idle.pop()
+            if not future.done():
+                future.set_result(None)
 
     @property
     def is_full(self) -> bool:
@@ -124,7 +126,9 @@ class Channel:
         """Set the outcome of the run, which is over, and wake the tasks that wait for it."""
         self.outcome = outcome
         self.wake_readers()
-        _wake(self._waiting)
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def wait_for_outcome(self) -> None:
         """Wait for the outcome."""
@@ -144,18 +148,11 @@ class Channel:
         self.buffer.clear()
         self.wake_run()
 
-    async def wait_for_event(self) -> None:
-        """Wait until there is an event or the end."""
-        while not self.buffer and self.outcome is None:
-            future = asyncio.get_running_loop().create_future()
-            self._idle.append(future)
-            await future
-
-
-def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+    def wait_for_change(self) -> asyncio.Future[None]:
+        """A future that is done with the next event, or at the end."""
+        future = asyncio.get_running_loop().create_future()
+        self._idle.append(future)
+        return future
 
 
 class _Reader:
@@ -178,7 +175,8 @@ class _Reader:
         channel = self._channel
         if not channel.buffer:
             self._register()
-            await channel.wait_for_event()
+            while not channel.buffer and channel.outcome is None:
+                await channel.wait_for_change()
             if not channel.buffer:
                 self._unregister()
                 raise StopAsyncIteration

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 
 from steersman.context.repair import make_ids_unique
-from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
-from steersman.loop.deltas import DELTAS, emit_deltas
+from steersman.loop.compact import Overflow, compact_after_overflow, find_window, is_hopeless
+from steersman.loop.deltas import DELTAS, emit_deltas, take_deltas
 from steersman.loop.request import emit_request, get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save
-from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches
+from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches, deliver_deltas
 from steersman.provider.streaming.normalize import stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
 from steersman.types.content import has_truncated_call
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.messages import AssistantMessage, PartialMessage, StopReason
-from steersman.types.model import Model, Request, ToolChoice
+from steersman.types.model import Request, ToolChoice
 from steersman.types.stream import Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
 from steersman.types.usage import Usage
 
@@ -156,15 +157,18 @@ async def ask_once(
 
 
 async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
-    """Emit each delta as it comes and return the final message. This is the hot path: it runs for every batch."""
-    token, channel, deltas, partial = run.token, run.channel, state.deltas, state.read_partial
+    """Emit each delta as it comes and return the final message."""
+    token, channel, deltas, read_partial = run.token, run.channel, state.deltas, state.read_partial
+    deliver_deltas(batches, partial(take_deltas, run, state))
     async for batch in batches:
+        if len(channel.buffer) >= channel.limit:
+            await channel.wait_for_reader()
         while batch:
             event = batch[0]
             if type(event) in DELTAS:
                 if not state.started and type(event) is not Reset:
                     state.start(run)
-                emitted = emit_deltas(run, batch, deltas, partial)
+                emitted = emit_deltas(run, batch, deltas, read_partial)
                 if token.reason is not None:
                     run.interrupt()
                     return state.break_off("aborted", run.ending.detail)
@@ -223,8 +227,8 @@ def find_overflow(run: Run, state: ResponseStreamState, message: AssistantMessag
 
         status = None if state.error is None else state.error.status
         too_many_bytes = is_too_large(message.error_message or "", status=status)
-        return Overflow(too_many_bytes=too_many_bytes, window=_find_window(run, state, message))
-    window = None if message.failed else _find_window(run, state, message)
+        return Overflow(too_many_bytes=too_many_bytes, window=find_window(run, message, state.fallbacks))
+    window = None if message.failed else find_window(run, message, state.fallbacks)
     if window is None:
         return None
     usage = message.usage
@@ -235,19 +239,6 @@ def find_overflow(run: Run, state: ResponseStreamState, message: AssistantMessag
         return None
     empty = not message.tool_calls and not message.text.strip()
     return Overflow(empty=empty, sent=sent, window=window) if empty or sent > window else None
-
-
-def _find_window(run: Run, state: ResponseStreamState, message: AssistantMessage) -> int | None:
-    """The context window of the model that gave the answer, which may be a fallback."""
-    own = run.config.model
-    if not run.config.fallbacks:
-        return own.context_window
-    models = [own, *(model for model in run.config.fallbacks if isinstance(model, Model))]
-    # Another server may have the same model with another window: look first at those that were asked last.
-    for model in (*models[state.fallbacks :], *models):
-        if (model.id, model.provider) == (message.model, message.provider):
-            return model.context_window
-    return own.context_window
 
 
 async def _fit_and_ask_again(

@@ -25,7 +25,7 @@ from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ContextOverflowError, ProviderError, describe_exception, to_exception
 from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import AgentMessage, AssistantMessage, Message, user_message
-from steersman.types.model import Request
+from steersman.types.model import Model, Request
 from steersman.types.stream import Done, Failed, FallbackNotice, RetryNotice
 
 _SHORTEN = "shorten the conversation."
@@ -174,6 +174,19 @@ def _report_excess(run: Run, tokens: int, config: ContextConfig) -> None:
 def is_hopeless(run: Run, overflow: Overflow) -> bool:
     """Whether the hardest compaction freed too little before, for a request that was at most 10% shorter."""
     return overflow.sent < run.futile.billed * _GROWTH
+
+
+def find_window(run: Run, message: AssistantMessage, fallbacks: int) -> int | None:
+    """The context window of the model that gave the answer, after so many fallbacks."""
+    own = run.config.model
+    if not run.config.fallbacks:
+        return own.context_window
+    models = [own, *(model for model in run.config.fallbacks if isinstance(model, Model))]
+    # Another server may have the same model with another window: look first at those that were asked last.
+    for model in (*models[fallbacks:], *models):
+        if (model.id, model.provider) == (message.model, message.provider):
+            return model.context_window
+    return own.context_window
 
 
 async def compact_after_overflow(run: Run, overflow: Overflow) -> str | None:

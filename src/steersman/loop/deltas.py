@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import force_setattr
 
@@ -12,6 +12,9 @@ from steersman.loop.run import Run
 from steersman.types.events import AgentEvent, MessageUpdate
 from steersman.types.messages import PartialMessage
 from steersman.types.stream import Delta, StreamEvent
+
+if TYPE_CHECKING:
+    from steersman.loop.ask import ResponseStreamState
 
 DELTAS: frozenset[type] = frozenset(get_args(Delta))
 """The types of events that are emitted as parts of an answer; a reset is one too."""
@@ -31,6 +34,20 @@ def emit_deltas(
     if run.dispatcher.delta_callbacks or run.witness is not None:
         return _show_one_by_one(run, batch, shown, partial)
     return _push_together(run, batch, shown, partial)
+
+
+def take_deltas(run: Run, state: ResponseStreamState, batch: Sequence[StreamEvent]) -> int:
+    """Emit deltas as they arrive, without a step of the run's task; returns how many. This is the hot path.
+
+    What concerns more than a reader is left to the task: subscribers, a cancel, a reader that has fallen behind.
+    """
+    is_cancelled, is_behind = run.token.reason is not None, len(run.channel.buffer) >= run.channel.limit
+    if not state.started or run.dispatcher.delta_callbacks or is_cancelled or is_behind:
+        return 0
+    try:
+        return emit_deltas(run, batch, state.deltas, state.read_partial)
+    except Exception:  # noqa: BLE001  # a clock that raises does so again in the task
+        return 0
 
 
 def _push_together(

@@ -130,11 +130,26 @@ class Reading:
             for name, value in response.headers.items():
                 # Older versions of aiohttp leave the space behind a value.
                 self._headers.setdefault(name.lower(), value.rstrip(" \t"))
-            while data := await response.read():
+            while data := await self._read_more(response):
                 self._body += data
             response.release()
         finally:
             response.close()
+
+    async def _read_more(self, response: Response | PlainResponse) -> bytes:
+        """The next bytes; every other part of the body is taken as it arrives."""
+        if not isinstance(response, FastConnection):
+            return await response.read()
+        refused = False
+
+        def take(part: bytes) -> bool:
+            nonlocal refused
+            refused = not refused
+            if not refused:
+                self._body += part
+            return not refused
+
+        return await response.read(take)
 
     @property
     def is_over(self) -> bool:

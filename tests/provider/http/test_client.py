@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 from tests.pace import hurry
-from tests.provider.wires.kit import ASKED, PlainServer, PlainWire, stream
+from tests.provider.wires.kit import ASKED, PlainServer, PlainWire, collect_events, stream
 from tests.rows import each_row
 from tests.timing import ample
 
@@ -53,7 +53,7 @@ async def asked(
 ) -> list[StreamEvent]:
     """All events of one answer, in the normal form."""
     model = server.model(settings={**HELD, **(settings or {})}, **fields)
-    return [event async for event in stream_events(stream, model, request, StreamOptions())]
+    return await collect_events(stream, model, request)
 
 
 async def answered(*script: Answer, settings: Mapping[str, Any] | None = None, **fields: Any) -> list[StreamEvent]:

@@ -19,7 +19,7 @@ import pytest
 from aiohttp import ClientRequest, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from tests.pace import hurry
-from tests.provider.wires.kit import ASKED, PlainWire, stream
+from tests.provider.wires.kit import ASKED, PlainWire, collect_events, stream
 from tests.rows import each_row
 
 from steersman.provider.http.client import aclose_http
@@ -80,7 +80,7 @@ class Served:
 
     async def ask(self, text: str = "Hello?", **fields: Any) -> list[StreamEvent]:
         request = Request("", [user_message(text)])
-        return [event async for event in stream_events(stream, self.model(**fields), request, StreamOptions())]
+        return await collect_events(stream, self.model(**fields), request)
 
 
 @asynccontextmanager

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
 from steersman.provider.http.client import http_stream
 from steersman.provider.scripted.script import Turn
+from steersman.provider.streaming.batches import Batch, deliver_deltas
+from steersman.provider.streaming.normalize import stream_batches
 from steersman.provider.wires.protocol import HttpRequest
 from steersman.provider.wires.retry_after import classify_status
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, split_text, sse
@@ -22,7 +25,7 @@ from steersman.types.errors import (
     ProviderError,
 )
 from steersman.types.messages import AssistantMessage, user_message
-from steersman.types.model import Model, Request, StreamOptions
+from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import StreamEvent, TextDelta, TextEnd, TextStart
 
 
@@ -117,3 +120,19 @@ class PlainServer(StrictServer):
 
 stream = http_stream(PlainWire())
 ASKED = Request("", [user_message("Hello?")])
+
+
+async def collect_events(stream_fn: StreamFn, model: Model, request: Request = ASKED) -> list[StreamEvent]:
+    """All events of an answer, read as a run reads them: it takes the deltas as they arrive."""
+    batches = stream_batches(stream_fn, model, request, StreamOptions())
+    events: list[StreamEvent] = []
+
+    def take(batch: Batch) -> int:
+        events.extend(batch)
+        return len(batch)
+
+    deliver_deltas(batches, take)
+    async with aclosing(batches):
+        async for batch in batches:
+            events += batch
+    return events

@@ -60,6 +60,8 @@ class ChunkDecoder:
             return self._parse_with_aiohttp(data)
         if self._rest:
             data, self._rest = self._rest + data, b""
+        elif not self._left and not self.is_complete and (content := _find_only_chunk(data)):
+            return content
         out: list[bytes] = []
         at = 0
         tried = False
@@ -163,6 +165,15 @@ class ChunkDecoder:
             if problem is not None and not self.is_complete:
                 self.error = _describe(problem)
         return b"" if content.exception() is not None else content.read_nowait()
+
+
+def _find_only_chunk(data: bytes) -> bytes:
+    """The content, if these bytes are one plain chunk, as most network reads are; else b""."""
+    end = data.find(CRLF, 0, _LONGEST_SIZE)
+    if end < 0:
+        return b""
+    start, stop = end + len(CRLF), len(data) - len(CRLF)
+    return data[start:stop] if _LENGTHS.get(data[:end]) == stop - start and data.endswith(CRLF) else b""
 
 
 def _take_one_by_one(data: bytes, at: int, out: list[bytes]) -> int:

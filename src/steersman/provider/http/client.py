@@ -9,8 +9,8 @@ import msgspec
 
 from steersman.provider.http.exchange import Exchange
 from steersman.provider.http.pool import aclose_http
-from steersman.provider.http.sse import EventReader
-from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches
+from steersman.provider.http.sse import MAX_PIECE, EventReader
+from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, TakeDeltas
 from steersman.provider.wires.protocol import Decoder, Wire, feed_all
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 from steersman.types.messages import AssistantMessage
@@ -39,8 +39,8 @@ class HttpAnswer:
     """
 
     __slots__ = (
-        "_decoder", "_exchange", "_failure", "_has_started", "_model", "_options", "_pending", "_request", "_wire",
-        "is_closed",
+        "_decoder", "_exchange", "_failure", "_has_started", "_model", "_options", "_pending", "_request",
+        "_take_deltas", "_wire", "is_closed",
     )  # fmt: skip
 
     def __init__(self, wire: Wire, model: Model, request: Request, options: StreamOptions) -> None:
@@ -55,14 +55,18 @@ class HttpAnswer:
         self._pending: list[StreamEvent] = []
         self._failure: Exception | None = None
         self._has_started = self.is_closed = False
+        # Takes the deltas that come while a batch is waited for.
+        self._take_deltas: TakeDeltas | None = None
+
+    def deliver_to(self, take: TakeDeltas) -> None:
+        """Give deltas that come while a batch is waited for to this function: that costs a task less."""
+        self._take_deltas = take
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Batch:
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        self._raise_failure()
         if self.is_closed:
             raise StopAsyncIteration
         try:
@@ -91,8 +95,15 @@ class HttpAnswer:
             await exchange.require_event_stream()
             decoder = self._decoder = self._wire.decoder(exchange.model, self._request)
         pending = self._pending
-        while not decoder.done and (chunk := await exchange.read(decoder)):
-            feed_all(decoder, exchange.reader.feed(chunk), pending)
+        while not decoder.done:
+            is_trailing = decoder.complete
+            may_take = self._take_deltas is not None and self._has_started and not is_trailing
+            chunk = await exchange.read(self._take if may_take else None, is_trailing=is_trailing)
+            self._raise_failure()
+            if chunk:
+                feed_all(decoder, exchange.reader.feed(chunk), pending)
+            elif is_trailing or exchange.is_complete:
+                break
             exchange.has_content = bool(pending)
             if pending and not (exchange.is_complete if decoder.done else exchange.is_over):
                 self._pending = []
@@ -105,6 +116,28 @@ class HttpAnswer:
             await exchange.wait_and_release()
         self.close()
         return [*pending, final]
+
+    def _take(self, chunk: bytes) -> bool:
+        """Decode bytes as they arrive, and give the deltas on; `_read_batch` goes on only with what is not taken."""
+        exchange, decoder, take, pending = self._exchange, self._decoder, self._take_deltas, self._pending
+        if exchange is None or decoder is None or take is None or len(chunk) > MAX_PIECE:
+            return False
+        try:
+            feed_all(decoder, exchange.reader.feed(chunk), pending)
+            exchange.note_bytes(len(chunk), has_content=bool(pending))
+            if pending:
+                del pending[: take(pending)]
+        except Exception as error:  # noqa: BLE001  # whatever it is, `_read_batch` raises it
+            self._failure = error
+        if pending or self._failure is not None or decoder.done or decoder.complete:
+            exchange.wake()
+        return True
+
+    def _raise_failure(self) -> None:
+        """Raise the failure that had to wait, once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def close(self) -> None:
         """Close the connection, unless it was released."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from typing import Any
 
 from aiohttp import ClientError, ClientTimeout
@@ -26,14 +27,14 @@ from steersman.provider.http.errors import (
 )
 from steersman.provider.http.headers import complete_error
 from steersman.provider.http.pool import Pool, find_pool, find_proxy, open_pool
-from steersman.provider.http.response import Response
+from steersman.provider.http.response import Response, TakeBytes
 from steersman.provider.http.sse import MAX_PIECE, EventReader, SseDecoder, is_event_stream
 from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
 from steersman.provider.wires.dialects import add_url_advice
-from steersman.provider.wires.protocol import Decoder, HttpRequest, Wire, memoize_by_identity
-from steersman.types.errors import ProtocolError, ProviderError, StalledError
+from steersman.provider.wires.protocol import HttpRequest, Wire, memoize_by_identity
+from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.secrets import redact
 
@@ -191,19 +192,12 @@ class Exchange:
         error = self._wire.error(self.model, response.status, _lower_names(response), body)
         raise add_url_advice(error, self.model, self._wire.name, body)
 
-    def read(self, decoder: Decoder | None = None) -> Awaitable[bytes]:
-        """The next bytes, b"" at the end. Once the decoder has the complete answer, the wait for more is short."""
-        may_wait = decoder is not None and decoder.complete and not self.is_complete
-        return self._read_trailing() if may_wait else self._read()
+    async def read(self, take: TakeBytes | None = None, *, is_trailing: bool = False) -> bytes:
+        """The next bytes, b"" at the end. Behind a complete answer (`is_trailing`) the wait for more is short.
 
-    async def _read_trailing(self) -> bytes:
-        try:
-            async with asyncio.timeout(_TRAILING_SECONDS):
-                return await self._read()
-        except (StalledError, TimeoutError):
-            return b""
-
-    async def _read(self) -> bytes:
+        With `take`, bytes that come while it waits may be given to that function, which calls `note_bytes`; after
+        `wake` there may be none.
+        """
         response, watchdog = self._response, self._watchdog
         assert response is not None
         assert watchdog is not None
@@ -219,32 +213,50 @@ class Exchange:
             chunk = response.read_nowait()
             if not chunk and not response.is_complete:
                 if self._received:
-                    watchdog.arm_for_next_bytes()
+                    watchdog.arm_for_next_bytes(_TRAILING_SECONDS if is_trailing else inf)
                 else:
                     watchdog.arm_for_first_byte()
-                chunk = await response.read()
+                chunk = await response.read(take)
         except asyncio.CancelledError:
             if watchdog.disarm():
+                if is_trailing:
+                    return b""
                 raise build_stalled_error(self.model, *watchdog.name_limit()) from None
             raise
         except Exception as error:  # noqa: BLE001  # whatever aiohttp raises here means that the response broke off
             raise build_stream_error(self.model, error, self._received) from None
         finally:
             watchdog.disarm()
-        return self._take(chunk)
+        return self._split(chunk)
 
-    def _take(self, chunk: bytes) -> bytes:
+    def _split(self, chunk: bytes) -> bytes:
         """Count what was read; return the first piece of it, and keep the others for later turns of the event loop."""
-        self._received += len(chunk)
+        self._count(len(chunk))
+        if len(chunk) > MAX_PIECE:
+            self._ahead = [chunk[at : at + MAX_PIECE] for at in range(0, len(chunk), MAX_PIECE)][::-1]
+            chunk = self._ahead.pop()
+        return chunk
+
+    def note_bytes(self, size: int, *, has_content: bool) -> None:
+        """Count bytes that were taken while `read` waits: it waits for more from now on."""
+        if self._watchdog is not None:
+            if has_content:
+                self._watchdog.note_content()
+            self._watchdog.extend_for_next_bytes()
+        self._count(size)
+
+    def wake(self) -> None:
+        """End the wait of `read`, because of what was taken."""
+        if self._response is not None:
+            self._response.wake()
+
+    def _count(self, size: int) -> None:
+        self._received += size
         if self._received > self._limits.max_response_bytes:
             raise ProtocolError(
                 f"The answer of {self.model.provider!r} is longer than {self._limits.max_response_bytes:,} bytes "
                 "(max_response_bytes in the model's settings)."
             )
-        if len(chunk) > MAX_PIECE:
-            self._ahead = [chunk[at : at + MAX_PIECE] for at in range(0, len(chunk), MAX_PIECE)][::-1]
-            chunk = self._ahead.pop()
-        return chunk
 
     async def _read_error_body(self) -> bytes:
         """The body of a response that is not a stream, as much as an error needs, even if it breaks off."""

@@ -18,7 +18,7 @@ from aiohttp import ClientPayloadError, ClientRequest
 from aiohttp.connector import Connection
 
 from steersman.provider.http.chunks import CRLF, END_OF_HEAD, ChunkDecoder
-from steersman.provider.http.response import Response, receive_with_aiohttp
+from steersman.provider.http.response import Response, TakeBytes, receive_with_aiohttp
 
 _OK = b"HTTP/1.1 200 "
 _CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
@@ -65,7 +65,7 @@ class FastConnection(asyncio.Protocol):
 
     __slots__ = (
         "_call", "_chunks", "_connection", "_error", "_head", "_is_answering", "_is_closed_by_peer", "_keep", "_loop",
-        "_parts", "_paused", "_reader", "_size", "_transport", "_waiter",
+        "_parts", "_paused", "_reader", "_size", "_take", "_transport", "_waiter",
     )  # fmt: skip
 
     status = 200
@@ -89,6 +89,8 @@ class FastConnection(asyncio.Protocol):
         self._error: Exception | None = None
         self._call: Callable[[], None] | None = None
         self._waiter: asyncio.Future[None] | None = None
+        # Takes what comes while a read waits.
+        self._take: TakeBytes | None = None
         self._transport.set_protocol(self)
 
     async def send(self, data: bytes, request: ClientRequest) -> Response:
@@ -134,13 +136,27 @@ class FastConnection(asyncio.Protocol):
             self._resume_reading()
         return data
 
-    async def read(self) -> bytes:
-        """The next bytes, b"" at the end."""
+    async def read(self, take: TakeBytes | None = None) -> bytes:
+        """The next bytes, b"" at the end, and once `wake` was called.
+
+        With `take`, plain bytes that come while it waits are given to that function, which may take them.
+        """
         while not (data := self.read_nowait()) and not self.is_complete:
             if self._error is not None:
                 raise self._error
-            await self._wait_for_data()
+            self._take = take
+            try:
+                await self._wait_for_data()
+            finally:
+                self._take = None
+            if take is not None and not self._parts and self._error is None:
+                return b""
         return data
+
+    def wake(self) -> None:
+        """End a wait for more."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def on_complete(self, call: Callable[[], None]) -> None:
         """Call this once the whole body has arrived."""
@@ -181,10 +197,15 @@ class FastConnection(asyncio.Protocol):
         if not self._is_answering:
             self.discard()  # the server sends something that was not asked for
             return
-        part = self._read_head(data) if self._chunks is None else self._chunks.feed(data)
         chunks = self._chunks
         if chunks is None:
-            return
+            part, chunks = self._read_head(data), self._chunks
+            if chunks is None:
+                return
+        else:
+            part = chunks.feed(data)
+            if not chunks.is_complete and chunks.error is None and (not part or self._is_taken(part)):
+                return
         if part:
             self._parts.append(part)
             self._size += len(part)
@@ -195,7 +216,7 @@ class FastConnection(asyncio.Protocol):
             self._fail(chunks.error)
         elif chunks.is_complete and self._call is not None:
             self._call()
-        self._wake()
+        self.wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail a pending read, and tell aiohttp, whose connection it is (called by the event loop)."""
@@ -209,7 +230,7 @@ class FastConnection(asyncio.Protocol):
             self._chunks.end()
         if self._chunks is not None and not self._chunks.is_complete:
             self._fail("the connection was closed" if exc is None else f"{type(exc).__name__}: {exc}")
-        self._wake()
+        self.wake()
         self._reader.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -244,7 +265,12 @@ class FastConnection(asyncio.Protocol):
         """Let aiohttp's own parser read the response, from its first byte."""
         self._reader.set_response_params(read_until_eof=True)
         self._reader.data_received(self._head)
-        self._wake()
+        self.wake()
+
+    def _is_taken(self, part: bytes) -> bool:
+        """Give a part of the body to the function of a read that waits, if it has one."""
+        take, waiter = self._take, self._waiter
+        return take is not None and waiter is not None and not waiter.done() and take(part)
 
     def _resume_reading(self) -> None:
         self._paused = False
@@ -253,11 +279,7 @@ class FastConnection(asyncio.Protocol):
     def _fail(self, why: str) -> None:
         if self._error is None:
             self._error = ClientPayloadError(why)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.wake()
 
     async def _wait_for_data(self) -> None:
         self._waiter = self._loop.create_future()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from aiohttp import (
     ClientConnectionError,
@@ -18,6 +18,8 @@ from aiohttp.connector import Connection
 from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 
 _SWITCHING_PROTOCOLS = 101
+TakeBytes: TypeAlias = Callable[[bytes], bool]
+"""Takes bytes as they arrive, in the event loop; returns whether it took them. It never raises."""
 
 
 class Response(Protocol):
@@ -36,8 +38,16 @@ class Response(Protocol):
         """The bytes that have arrived and were not read yet."""
         ...
 
-    async def read(self) -> bytes:
-        """The next bytes, b"" at the end."""
+    async def read(self, take: TakeBytes | None = None) -> bytes:
+        """The next bytes, b"" at the end.
+
+        With `take`, those that come while it waits may be given to that function, and it goes on waiting; b"" once
+        `wake` was called.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End a wait for more."""
         ...
 
     def on_complete(self, call: Callable[[], None]) -> None:
@@ -78,9 +88,12 @@ class AiohttpResponse:
         """The bytes that have arrived and were not read yet."""
         return self._content.read_nowait()
 
-    async def read(self) -> bytes:
-        """The next bytes, b"" at the end."""
+    async def read(self, take: TakeBytes | None = None) -> bytes:
+        """The next bytes, b"" at the end; none are given to `take`."""
         return await self._content.readany()
+
+    def wake(self) -> None:
+        """Nothing waits for this."""
 
     def on_complete(self, call: Callable[[], None]) -> None:
         """Call this once the whole body has arrived."""

@@ -28,14 +28,16 @@ class Watchdog:
 
     def arm(self, deadline: float) -> None:
         """Begin a wait of the current task; at `deadline`, in the loop's time, the task is cancelled."""
+        task = self._task = asyncio.current_task()
+        if task is not None:
+            self._cancelling = task.cancelling()
+        self.extend(deadline)
+
+    def extend(self, deadline: float) -> None:
+        """Move the deadline of the wait that goes on."""
         self._deadline = deadline
-        if deadline == inf:
+        if deadline == inf or self._task is None:
             return
-        task = asyncio.current_task()
-        if task is None:
-            return
-        self._task = task
-        self._cancelling = task.cancelling()
         if self._timer is not None and self._timer.when() > deadline:
             self.close()
         if self._timer is None:
@@ -57,7 +59,7 @@ class Watchdog:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._task is None:
+        if self._task is None or self._deadline == inf:
             return
         if self._deadline > self._loop.time():
             self._timer = self._loop.call_at(self._deadline, self._tick)
@@ -130,9 +132,13 @@ class ResponseWatchdog(Watchdog):
         """Begin to wait for the head of the response, or for the first byte of its body."""
         self.arm(min(self._first_byte_deadline, self._content_deadline, self._total_deadline))
 
-    def arm_for_next_bytes(self) -> None:
-        """Begin to wait for more of the body."""
-        self.arm(min(self._loop.time() + self._idle, self._content_deadline, self._total_deadline))
+    def arm_for_next_bytes(self, most: float = inf) -> None:
+        """Begin to wait for more of the body, at most so many seconds."""
+        self.arm(min(self._loop.time() + min(self._idle, most), self._content_deadline, self._total_deadline))
+
+    def extend_for_next_bytes(self) -> None:
+        """Go on waiting for more of the body, some of which has come."""
+        self.extend(min(self._loop.time() + self._idle, self._content_deadline, self._total_deadline))
 
     def note_content(self) -> None:
         """The last bytes held content, not only comments and pings."""

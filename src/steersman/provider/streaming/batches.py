@@ -16,6 +16,8 @@ from steersman.types.stream import StreamEvent
 
 Batch: TypeAlias = Sequence[StreamEvent]
 GeneratedBatches: TypeAlias = AsyncGenerator[Batch, None]
+TakeDeltas: TypeAlias = Callable[[Batch], int]
+"""Takes deltas as they arrive, in the event loop and not in a task; returns how many of them it took. Never raises."""
 Events: TypeAlias = AsyncGenerator[StreamEvent, None]
 
 
@@ -25,6 +27,16 @@ class Batches(Protocol):
     def __aiter__(self) -> AsyncIterator[Batch]: ...
     def __anext__(self) -> Awaitable[Batch]: ...
     def aclose(self) -> Awaitable[None]: ...
+
+
+def deliver_deltas(batches: object, take: TakeDeltas) -> None:
+    """Let an answer give deltas to `take` while its reader waits for a batch, and goes on waiting, if it can do that.
+
+    What is not taken is in the next batch.
+    """
+    deliver_to: Callable[[TakeDeltas], None] | None = getattr(batches, "deliver_to", None)
+    if deliver_to is not None:
+        deliver_to(take)
 
 
 class BatchedStreamFn(msgspec.Struct, frozen=True):

@@ -12,7 +12,15 @@ from typing import Any, Self, TypeAlias, cast, get_args
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, Events, flatten_batches
+from steersman.provider.streaming.batches import (
+    Batch,
+    BatchedStreamFn,
+    Batches,
+    Events,
+    TakeDeltas,
+    deliver_deltas,
+    flatten_batches,
+)
 from steersman.provider.streaming.partial import build_content, partial_message
 from steersman.provider.wires.protocol import MAX_TOOL_CALLS, describe_many_calls
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
@@ -78,7 +86,7 @@ class _Attempts:
     """The batches of one answer, in normal form. An iterator and not a generator, which costs more in every turn."""
 
     __slots__ = (
-        "_ask", "_count", "_decide", "_delay", "_has_started", "_is_batched", "_is_over", "_seen", "_source"
+        "_ask", "_count", "_decide", "_delay", "_has_started", "_is_batched", "_is_over", "_seen", "_source", "_take"
     )  # fmt: skip
 
     def __init__(self, ask: ModelCall, decide: DecideNext | None) -> None:
@@ -92,6 +100,12 @@ class _Attempts:
         self._source: AsyncIterator[Any] | None = None
         self._is_batched = False
         self._has_started = self._is_over = False
+        # Takes deltas as they arrive.
+        self._take: TakeDeltas | None = None
+
+    def deliver_to(self, take: TakeDeltas) -> None:
+        """Give deltas that come while a batch is waited for to this function."""
+        self._take = take
 
     def __aiter__(self) -> Self:
         return self
@@ -125,9 +139,16 @@ class _Attempts:
         self._count += 1
         self._seen = []
         source = _open_batches(self._ask)
+        if self._take is not None:
+            deliver_deltas(source, self._take_deltas)
         self._is_batched = source is not None
         self._source = source = await open_stream(self._ask) if source is None else source
         return source
+
+    def _take_deltas(self, batch: Batch) -> int:
+        taken = 0 if self._take is None else self._take(batch)
+        self._seen += batch[:taken]
+        return taken
 
     def _split(self, item: Any) -> tuple[Batch, Done | Failed | None]:
         """What is passed on of what the source gave, and how the attempt has ended, if it has."""

@@ -19,7 +19,14 @@ from typing import Self
 
 import msgspec
 
-from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, GeneratedBatches
+from steersman.provider.streaming.batches import (
+    Batch,
+    BatchedStreamFn,
+    Batches,
+    GeneratedBatches,
+    TakeDeltas,
+    deliver_deltas,
+)
 from steersman.provider.streaming.normalize import ModelCall
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.anthropic.decode import PAUSED, AnthropicDecoder
@@ -59,6 +66,10 @@ class _PausableAnswer:
 
     def __aiter__(self) -> Self:
         return self
+
+    def deliver_to(self, take: TakeDeltas) -> None:
+        """Let the first part give deltas to this function."""
+        deliver_deltas(self._source, take)
 
     async def __anext__(self) -> Batch:
         batch = await anext(self._source)
