@@ -166,18 +166,18 @@ class _RepairedTranscript:
 
     def add_all(self, messages: Iterable[AgentMessage]) -> None:
         for message in messages:
-            if isinstance(message, ToolResultMessage):
+            if message.role == "tool_result":
                 self._add_result(message)
-            elif isinstance(message, AssistantMessage):
+            elif message.role == "assistant":
                 self._add_assistant(message)
-            elif isinstance(message, UserMessage):
+            elif message.role == "user":
                 self._add_user(message)
 
     def make_ending(self) -> list[Message]:
         """What has to follow if the request is sent now; more messages may still make it unnecessary."""
         if self._group:
             return [slot.get_result() for slot in self._group]
-        if self.written and isinstance(self.written[-1], AssistantMessage):
+        if self.written and self.written[-1].role == "assistant":
             return [_GO_ON]
         return []
 
@@ -331,7 +331,7 @@ def make_ids_unique(
 ) -> Sequence[Content]:
     """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`."""
     own = {call.id for call in calls}
-    if len(own) == len(calls) and "" not in own and own.isdisjoint(taken):
+    if len(own) == len(calls) and "" not in own and taken.isdisjoint(own):
         return content
     own.clear()
     unique: list[Content] = []

@@ -28,6 +28,11 @@ class CallingConvention(msgspec.Struct, frozen=True):
     positional: Sequence[str] = ()
     converts: Sequence[tuple[str, Convert]] = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether an async function takes just the arguments, as they are."""
+        return not (self.threaded or self.bundled or self.converts or self.positional or self.context is not None)
+
 
 def build_convention_from_signature(function: Callable[..., Any], parameters: Parameters) -> CallingConvention:
     """Describe how to call a function whose schema was made from its own signature."""

@@ -169,12 +169,15 @@ class Tool(Generic[P, R]):
     async def call(self, arguments: dict[str, Any], ctx: ToolContext) -> ToolOutput:
         """Run the tool with checked arguments; exceptions of the tool pass through."""
         calling = self._calling
-        positional, named = _bind(calling, arguments, ctx)
         try:
-            if calling.threaded:
-                value = await self._call_in_thread(positional, named, ctx)
+            if calling.is_plain:
+                value = await calling.function(**arguments)
             else:
-                value = await calling.function(*positional, **named)
+                positional, named = _bind(calling, arguments, ctx)
+                if calling.threaded:
+                    value = await self._call_in_thread(positional, named, ctx)
+                else:
+                    value = await calling.function(*positional, **named)
             if type(value) not in _NEVER_AWAITED and hasattr(value, "__await__"):
                 # A plain function that returns a coroutine, such as a lambda around an async function.
                 value = await value
@@ -364,8 +367,6 @@ def _bind(calling: CallingConvention, arguments: dict[str, Any], ctx: ToolContex
         if calling.context is None:
             return [arguments], {}
         return ([arguments, ctx], {}) if calling.context == "" else ([arguments], {calling.context: ctx})
-    if not calling.converts and calling.context is None and not calling.positional:
-        return [], arguments
     named = dict(arguments)
     for name, convert in calling.converts:
         if name in named:

@@ -12,7 +12,7 @@ _counter = itertools.count(1)
 def _reseed() -> None:
     """Choose a new prefix: a forked child continues from the same counter."""
     global _prefix
-    _prefix = os.urandom(6).hex()
+    _prefix = f"_{os.urandom(6).hex()}_"
 
 
 _reseed()
@@ -20,5 +20,5 @@ os.register_at_fork(after_in_child=_reseed)
 
 
 def new_id(kind: str) -> str:
-    """Make an id such as `loop_5f0c2a9b1e44_1a`."""
-    return f"{kind}_{_prefix}_{next(_counter):x}"
+    """Make an id such as `loop_5f0c2a9b1e44_26`."""
+    return f"{kind}{_prefix}{next(_counter)}"

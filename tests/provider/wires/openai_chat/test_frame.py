@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.provider.wires.openai_chat.chat import DONE, chunk, read, said
+from tests.provider.wires.openai_chat.chat import DONE, calls, chunk, piece, read, said
 from tests.rows import each_row
 
-from steersman.provider.wires.openai_chat.chunks import find_frame
+from steersman.provider.wires.openai_chat.chunks import find_argument_frame, find_frame
 from steersman.testing.servers.exchange import sse
 from steersman.types.errors import ProtocolError, ProviderError
-from steersman.types.stream import TextDelta
+from steersman.types.stream import TextDelta, ToolCallDelta
 
 STOP = chunk(None, "stop")
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
@@ -108,3 +108,45 @@ def test_the_words_are_looked_for_where_others_would_be_the_content(data: str) -
 
 def test_there_is_no_frame_around_words_that_are_written_otherwise() -> None:
     assert find_frame('{"choices":[{"delta":{"content":"\\u0061"}}]}', "a") is None
+
+
+def fragment(words: str, *, tight: bool = True, plain: bool = True, **more: Any) -> str:
+    entry = {"index": 0, "function": {"arguments": words}}
+    choice = {"index": 0, "delta": {"tool_calls": [entry]}, "finish_reason": None}
+    separators = (",", ":") if tight else None
+    return json.dumps({"id": "1", "choices": [choice], **more}, separators=separators, ensure_ascii=not plain)
+
+
+def fragments(*data: str) -> list[str]:
+    begun = calls(piece(0, id="c", name="note"))
+    events, _ = read(begun + b"".join(sse(one) for one in data) + chunk(None, "tool_calls") + DONE)
+    return [event.delta for event in events if isinstance(event, ToolCallDelta)]
+
+
+@given(st.lists(WORDS, min_size=2, max_size=6), st.booleans(), st.booleans())
+def test_the_fragments_of_arguments_are_those_that_parsing_gives(parts: list[str], tight: bool, plain: bool) -> None:
+    assert fragments(*[fragment(part, tight=tight, plain=plain) for part in parts]) == parts
+
+
+@given(st.lists(st.tuples(WORDS, st.sampled_from([{}, {"usage": None}, {"padding": "x"}])), min_size=2, max_size=6))
+def test_chunks_that_differ_in_more_than_their_fragment_are_parsed(parts: list[tuple[str, dict[str, Any]]]) -> None:
+    assert fragments(*[fragment(words, **more) for words, more in parts]) == [words for words, _ in parts]
+
+
+@each_row("inner", ['x"},"y":{"z":"', 'x"}}],"content":"y', "x\\"])
+def test_what_only_begins_and_ends_like_a_fragment_is_no_fragment(inner: str) -> None:
+    data = fragment("INNER")
+    frame = find_argument_frame(data, "INNER")
+    assert frame is not None
+    assert frame.read_arguments([("", data), ("", data.replace("INNER", inner)), ("", data)], 0) == ["INNER"]
+    assert frame.read_arguments([("error", data)], 0) == []
+
+
+def test_fragments_of_calls_side_by_side_belong_to_their_calls() -> None:
+    """Each call has a frame of its own, with its number in it."""
+    begun = calls(piece(0, id="a", name="note"), piece(1, id="b", name="note"))
+    parts = [
+        calls(piece(number, args=args)) for number, args in [(0, '{"x'), (0, '": 1'), (0, "}"), (1, "{"), (1, "}")]
+    ]
+    _, message = read(begun + b"".join(parts) + chunk(None, "tool_calls") + DONE)
+    assert [(call.id, call.arguments) for call in message.tool_calls] == [("a", {"x": 1}), ("b", {})]

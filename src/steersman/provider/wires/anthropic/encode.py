@@ -29,7 +29,7 @@ from steersman.provider.wires.protocol import ToolNames, encode_json, memoize_by
 from steersman.provider.wires.sampling import require_accepted, warn_of_temperature
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
-from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
+from steersman.types.messages import Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions, ToolSpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
@@ -148,14 +148,14 @@ class EncodedMessages(AlternatingMessages):
         """Encode more messages."""
         for message in messages:
             self.count += 1
-            if isinstance(message, AssistantMessage):
+            if message.role == "assistant":
                 self._ids.begin_answer(message)
                 self._container = None
                 self._begin_answer(message)
                 self._switch_role(ASSISTANT)
                 for block in drop_trailing_thinking(message):
                     self._add_answer_block(block)
-            elif isinstance(message, ToolResultMessage):
+            elif message.role == "tool_result":
                 self._answered = True
                 self._switch_role(USER)
                 self._add_result(message)

@@ -46,9 +46,9 @@ class EncodedMessages(AlternatingMessages):
         """Encode more messages."""
         for message in messages:
             self.count += 1
-            if isinstance(message, AssistantMessage):
+            if message.role == "assistant":
                 self._add_answer(message)
-            elif isinstance(message, ToolResultMessage):
+            elif message.role == "tool_result":
                 self._answered = True
                 self._switch_role(USER)
                 self._add_result(message)

@@ -29,7 +29,7 @@ from steersman.types.content import (
     replace_lone_surrogates,
 )
 from steersman.types.frozen import MemoList
-from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
+from steersman.types.messages import Message, ToolResultMessage
 from steersman.types.model import Model, Request, StreamOptions
 
 UNSIGNED = "skip_thought_signature_validator"
@@ -166,12 +166,12 @@ class _EncodedMessages:
         if self._results:
             self.pieces.pop()
         for message in messages:
-            if isinstance(message, ToolResultMessage):
+            if message.role == "tool_result":
                 self._add_result(message)
                 continue
             self._write_results()
             self._results, self._images = [], []
-            if isinstance(message, AssistantMessage):
+            if message.role == "assistant":
                 content = {"role": "model", "parts": self._build_answer(message.content)}
             else:
                 content = {"role": "user", "parts": [_build_part(block) for block in message.content]}

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta, encode_arguments, is_json
+from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta, Frame, encode_arguments, is_json
 from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, is_signature, split_parts
 from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
 from steersman.types.content import (
@@ -42,10 +42,10 @@ NOT_REPLAYED = frozenset((_TAGS, _PARTS))
 class OpenCall:
     """A call while its arguments arrive; `number` is the server's, `index` its place in the message once emitted.
 
-    `shown` counts the emitted parts; `held` is a high surrogate that waits for its low surrogate.
+    `shown` counts the emitted parts; `held` is a high surrogate that waits for its low one; `frame` is around parts.
     """
 
-    __slots__ = ("fields", "held", "id", "index", "name", "number", "parts", "shown")
+    __slots__ = ("fields", "frame", "held", "id", "index", "is_framed", "name", "number", "parts", "shown")
 
     def __init__(self, id: str, number: int | None = None) -> None:
         self.id = id
@@ -55,8 +55,9 @@ class OpenCall:
         self.shown = 0
         self.held = ""
         self.index: int | None = None
-        # The fields that are not decoded; `None` until they were looked for.
-        self.fields: dict[str, msgspec.Raw] | None = None
+        self.frame: Frame | None = None
+        self.is_framed = False  # whether it was looked for
+        self.fields: dict[str, msgspec.Raw] | None = None  # those that are not decoded, once they were looked for
 
     @property
     def is_blank(self) -> bool:

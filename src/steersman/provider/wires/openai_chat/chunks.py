@@ -289,6 +289,7 @@ def _decode_details(raw: msgspec.Raw) -> _Details:
 
 
 _PROBE = "?"
+_decode_text = msgspec.json.Decoder(str).decode
 
 
 class Frame:
@@ -316,6 +317,23 @@ class Frame:
             found.append(words)
         return found
 
+    def read_arguments(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
+        """Return the fragments of arguments of the events from `start` on, up to one that does not match the frame."""
+        before, after, first, last = self._before, self._after, self._start - 1, self._end + 1
+        found: list[str] = []
+        for at in range(start, len(events)):
+            event, data = events[at]
+            if event or not (data.startswith(before) and data.endswith(after)):
+                break
+            try:
+                words = _decode_text(data[first : last or None])
+            except (msgspec.DecodeError, UnicodeEncodeError):
+                break
+            if not words:
+                break
+            found.append(words)
+        return found
+
 
 def find_frame(data: str, words: str) -> Frame | None:
     """Find the frame of a chunk with this text, or return `None`.
@@ -332,6 +350,29 @@ def find_frame(data: str, words: str) -> Frame | None:
         # Text such as a comma or a colon may occur in quotes elsewhere.
         at = data.find(quoted, at + 1)
     return None
+
+
+def find_argument_frame(data: str, words: str) -> Frame | None:
+    """Find the frame of a chunk with this fragment of arguments, in the same way, or return `None`."""
+    quoted = msgspec.json.encode(words).decode()
+    at = data.find(quoted)
+    while at >= 0:
+        head, tail = data[:at], data[at + len(quoted) :]
+        if _has_arguments(f'{head}{quoted[:-1]}{_PROBE}"{tail}', words + _PROBE):
+            return Frame(f'{head}"', f'"{tail}')
+        at = data.find(quoted, at + 1)
+    return None
+
+
+def _has_arguments(data: str, words: str) -> bool:
+    try:
+        chunk: Chunk = decode_chunk(data)
+    except msgspec.DecodeError:
+        return False
+    delta = chunk.choices[0].delta if chunk.choices else None
+    calls = None if delta is None else delta.tool_calls
+    function = calls[0].function if calls else None
+    return function is not None and function.arguments == words
 
 
 def _has_content(data: str, words: str) -> bool:

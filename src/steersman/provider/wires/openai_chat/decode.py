@@ -24,6 +24,7 @@ from steersman.provider.wires.openai_chat.chunks import (
     decode_head,
     decode_leniently,
     decode_usage,
+    find_argument_frame,
     find_call_fields,
     find_frame,
     is_usual_call,
@@ -110,13 +111,9 @@ class OpenAIChatDecoder:
         """Decode several events, up to the terminal one."""
         at = 0
         while at < len(events) and not self.done:
-            # The fast path: nearly every event holds only more text.
-            words = self._frame.read_words(events, at) if self._has_open_text and self._frame is not None else ()
-            if words:
-                self._blocks.parts += words
-                index = self._blocks.index
-                out += [TextDelta(word, index) for word in words]
-                at += len(words)
+            # The fast path: nearly every event holds only more text, or more arguments.
+            if count := self._read_framed(events, at, out):
+                at += count
                 continue
             event, data = events[at]
             at += 1
@@ -135,9 +132,27 @@ class OpenAIChatDecoder:
             if self._has_open_text:
                 extended = self._extend_text(chunk, event, data, out)
             else:
-                extended = self._growing is not None and self._extend_call(self._growing, chunk, event, out)
+                extended = self._growing is not None and self._extend_call(self._growing, chunk, event, data, out)
             if not extended:
                 self._add_chunk(chunk, event, data, out)
+
+    def _read_framed(self, events: Sequence[tuple[str, str]], at: int, out: list[StreamEvent]) -> int:
+        """Append what comes in a frame that is known already; returns how many events it was."""
+        call = self._growing
+        if self._has_open_text and self._frame is not None:
+            words = self._frame.read_words(events, at)
+            self._blocks.parts += words
+            index = self._blocks.index
+            out += [TextDelta(word, index) for word in words]
+            return len(words)
+        if call is not None and call.frame is not None and call.index is not None:
+            words = call.frame.read_arguments(events, at)
+            call.parts += words
+            call.shown += len(words)
+            index = call.index
+            out += [ToolCallDelta(word, index) for word in words]
+            return len(words)
+        return 0
 
     def _extend_text(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the open text block; returns whether the chunk held nothing else."""
@@ -165,7 +180,7 @@ class OpenAIChatDecoder:
         else:
             self._add_choice(chunk, data, out)
 
-    def _extend_call(self, call: OpenCall, chunk: Chunk, event: str, out: list[StreamEvent]) -> bool:
+    def _extend_call(self, call: OpenCall, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the arguments of a call; returns whether the chunk held nothing else."""
         if not chunk.choices or chunk.error is not None or event == "error":
             return False
@@ -194,6 +209,9 @@ class OpenAIChatDecoder:
         call.parts.append(words)
         call.shown += 1
         out.append(ToolCallDelta(words, call.index))
+        if not call.is_framed:
+            call.is_framed = True
+            call.frame = find_argument_frame(data, words)
         return True
 
     def _add_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:

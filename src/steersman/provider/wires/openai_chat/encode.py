@@ -252,17 +252,16 @@ class _MessageEncoder:
     def encode_message(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
         """Append one message, and first what has to come before it."""
         message = messages[index]
-        is_result = isinstance(message, ToolResultMessage)
-        if index and not is_result and isinstance(messages[index - 1], ToolResultMessage):
+        if index and message.role != "tool_result" and messages[index - 1].role == "tool_result":
             for extra in self.encode_images(messages, index):
                 out += extra
             if self.quirks.assistant_after_tool and message.role == "user":
                 out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
         if index:
             out += b","
-        if is_result:
+        if message.role == "tool_result":
             out += encode_json(self._build_result(message))
-        elif isinstance(message, AssistantMessage):
+        elif message.role == "assistant":
             out += encode_json(self._build_answer(message))
         else:
             out += encode_json({"role": "user", "content": _build_content(message.content)})

@@ -179,10 +179,10 @@ class _EncodedMessages:
     def extend(self, messages: Sequence[Message]) -> None:
         """Encode more messages."""
         for message in messages:
-            if isinstance(message, AssistantMessage):
+            if message.role == "assistant":
                 piece = self._encode_answer(message)
                 self._has_empty = self._has_empty or not piece
-            elif isinstance(message, ToolResultMessage):
+            elif message.role == "tool_result":
                 piece = self._encode_result(message)
             else:
                 piece = encode_json({"role": "user", "content": [_build_part(block) for block in message.content]})
