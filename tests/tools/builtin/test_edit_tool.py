@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import threading
+import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin.changes import (
     MAX_DIFF_LENGTH,
+    MAX_REPLACEMENTS,
     Change,
     Edit,
     apply_changes,
@@ -28,6 +31,7 @@ from steersman.tools.builtin.changes import (
     split_lines,
 )
 from steersman.tools.builtin.edit_tool import edit_tool
+from steersman.tools.builtin.encoding import TextFile
 from steersman.tools.builtin.read_tool import read_tool
 from steersman.tools.builtin.write_tool import write_tool
 from steersman.tools.confine.workspace import MissingPath, StaleFile, TooLarge, Workspace
@@ -537,3 +541,46 @@ def test_a_diff_is_cut_and_a_name_cannot_forge_it(workspace: Workspace, tmp_path
     )
     assert len(made) < MAX_DIFF_LENGTH + 200
     assert made.endswith("[... the rest of the diff is left out ...]\n")
+
+
+def test_an_edit_that_would_make_a_file_too_large_is_refused_before_it_is_built(edit: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a" * 50_000)
+    huge = Edit("a", "b" * 1_000, all=True)
+    for attempt in (lambda: edit("a.txt", [huge]), lambda: edit.preview and edit.preview(preview_of(huge), None)):
+        tracemalloc.start()
+        with pytest.raises(TooLarge, match="it would have 50,000,000 characters"):
+            attempt()
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+        tracemalloc.stop()
+    assert (tmp_path / "a.txt").read_text() == "a" * 50_000
+
+
+def preview_of(edit: Edit) -> dict[str, Any]:
+    return {"path": "a.txt", "edits": [{"old": edit.old, "new": edit.new, "all": edit.all}]}
+
+
+def test_an_edit_replaces_a_bounded_number_of_passages(edit: Tool, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("ab" * (MAX_REPLACEMENTS // 2) + "c")
+    refusal = refusal_of(edit, "a.txt", Edit("a", "x", all=True), Edit("b", "x", all=True), Edit("c", "x"))
+    assert refusal.endswith("They replace more than 100,000 passages. Use a program, such as sed.")
+    assert "Edited" in str(edit("a.txt", [Edit("a", "x", all=True), Edit("b", "x", all=True)]).content)
+
+
+def test_finding_a_far_line_end_again_and_again_takes_no_longer_than_a_near_one() -> None:
+    size = 40_000
+
+    def measure(page: TextFile) -> float:
+        begun = time.thread_time()
+        assert {page.find_line_end(place) for place in range(size)} == {"\n"}
+        return time.thread_time() - begun
+
+    near = measure(TextFile("a\n" * (size // 2)))
+    for text in ("a" * size + "\n", "\n" + "a" * size, "a" * size):
+        assert measure(TextFile(text)) < 10 * near + 0.05
+
+
+@given(st.text("a\r\n", max_size=30), st.lists(st.integers(0, 29), max_size=10))
+def test_the_line_end_of_a_place_depends_on_nothing_asked_before(text: str, places: list[int]) -> None:
+    page = TextFile(text)
+    for place in places:
+        assert page.find_line_end(place) == TextFile(text).find_line_end(place)

@@ -20,6 +20,9 @@ from steersman.types.content import replace_lone_surrogates
 MAX_DIFF_LENGTH = 60_000
 """The most characters of a diff, which is for people to read."""
 
+MAX_REPLACEMENTS = 100_000
+"""The most passages that the edits of one call replace."""
+
 _MAX_NUMBERS = 10
 _MAX_LINES = 5_000
 _MAX_HINT_LENGTH = 10_000
@@ -74,6 +77,8 @@ def find_changes(page: TextFile, edits: Sequence[Edit]) -> list[Change]:
         if problem:
             problems.append(f"edits[{number}]: {problem}")
         else:
+            if len(found) + len(places) > MAX_REPLACEMENTS:
+                raise ValueError(f"They replace more than {MAX_REPLACEMENTS:,} passages. Use a program, such as sed.")
             found += [Change(place, place + len(old), new, number) for place in places]
     found.sort(key=lambda change: change.start)
     problems += _describe_overlaps(page, found)
@@ -101,7 +106,7 @@ def _find_all(text: str, old: str, *, every: bool) -> list[int]:
     place = text.find(old)
     while place >= 0:
         places.append(place)
-        if not every and len(places) > _MAX_NUMBERS:
+        if len(places) > (MAX_REPLACEMENTS if every else _MAX_NUMBERS):
             break
         place = text.find(old, place + (len(old) if every else 1))
     return places

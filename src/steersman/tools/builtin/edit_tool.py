@@ -32,7 +32,7 @@ from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
-"""The largest file that can be edited, in bytes."""
+"""The largest file that can be edited, in bytes, and the most characters that one can have after an edit."""
 
 Path = Annotated[str, "The file, relative to the workspace or absolute inside it."]
 Edits = Annotated[
@@ -100,6 +100,7 @@ def _plan_edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: s
         found = find_changes(page, edits)
     except ValueError as error:
         raise ToolError(f"{path!r} was not edited.\n{error}") from error
+    _check_size(path, page, found)
     _check_encodable(path, page, encoding, found)
     return _EditPlan(name, before, encoding, page, found)
 
@@ -135,6 +136,13 @@ def _decode(path: str, data: bytes) -> tuple[Encoding, TextFile]:
         return encoding, TextFile(encoding.decode(data))
     except UnicodeError as error:
         raise ToolError(f"{path!r} says it is {encoding.codec} and is not, so it cannot be edited.") from error
+
+
+def _check_size(path: str, page: TextFile, found: Sequence[Change]) -> None:
+    """Refuse what makes a file too large before it is built: a long text in place of each letter."""
+    size = len(page.text) + sum(len(change.new) - (change.end - change.start) for change in found)
+    if size > MAX_FILE_BYTES:
+        raise TooLarge(f"{path!r} was not edited: it would have {size:,} characters, more than {MAX_FILE_BYTES:,}.")
 
 
 def _check_encodable(path: str, page: TextFile, encoding: Encoding, found: Sequence[Change]) -> None:

@@ -98,6 +98,8 @@ class TextFile:
         if len(self.text) != len(raw):
             found = (match.start() for match in re.finditer("\r\n", raw))
             self._pairs = [place - earlier for earlier, place in enumerate(found)]
+        # The line end that counts for all offsets of `raw` from the first to the second.
+        self._line_end = (0, -1, "")
 
     def find_raw_offset(self, place: int) -> int:
         """Find the offset in `raw` of an offset in `text`."""
@@ -124,9 +126,16 @@ class TextFile:
 
     def find_line_end(self, raw_place: int) -> str:
         """Find the line end used around an offset of `raw`: the next one, else the one before."""
-        match = _LINE_END.search(self.raw, raw_place)
-        if match is not None:
-            return match[0]
+        first, last, found = self._line_end
+        if not first <= raw_place <= last:
+            # Kept, because the same one may be far away from each of many offsets.
+            match = _LINE_END.search(self.raw, raw_place)
+            found = self._find_last_line_end(raw_place) if match is None else match[0]
+            self._line_end = raw_place, len(self.raw) if match is None else match.start(), found
+        return found
+
+    def _find_last_line_end(self, raw_place: int) -> str:
+        """Find the line end before an offset of `raw` after which there is none."""
         if self.raw.endswith("\r\n", 0, raw_place):
             return "\r\n"
         last = max(self.raw.rfind("\n", 0, raw_place), self.raw.rfind("\r", 0, raw_place))
