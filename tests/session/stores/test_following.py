@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import closing
 from queue import SimpleQueue
 from random import Random
 
 import pytest
 from tests.session.database import Database
 
+from steersman.session import PostgresStore
+from steersman.session.stores.postgres.connection import ServerAddress
 from steersman.session.stores.postgres.follow import MOST_PARTS, PartReader, pack_parts
+from steersman.session.stores.postgres.listen import JOIN, watch_payload
 from steersman.session.stores.store import FollowedHandle, FollowedStore, Store
 from steersman.testing.store_checks import make_record
 
@@ -150,3 +154,59 @@ def test_without_a_thread_the_session_is_written_and_the_next_one_listens(postgr
     assert woken.acquire(timeout=20)
     queue.close()
     handle.close()
+
+
+def wait_for_the_listener(store: PostgresStore) -> None:
+    """Wait until the process listens, and has sent and heard all that was to be sent and heard by now."""
+    for id in ("first", "second"):  # what it hears first, it may hear before it sends
+        handle, woken = store.create(id), threading.Semaphore(0)
+        handle.watch_queue(woken.release)
+        with closing(store.open_queue(id)) as queue:
+            queue.add("k", b"x")
+        assert woken.acquire(timeout=20)
+        handle.close()
+        store.delete(id)
+
+
+def test_a_writer_greets_nobody_where_nobody_follows(postgres: Database) -> None:
+    """A process that listens would have heard of them, and each greeting costs every process of the database."""
+    store = postgres.store()
+    stop = store.keep_ready(2)
+    wait_for_the_listener(store)
+    handle = store.create("s")
+    watch(handle)
+    handle.close()
+    handle = store.open("s")
+    watch(handle)
+    wait_for_the_listener(store)
+    assert not postgres.ask(
+        "SELECT query FROM pg_stat_activity WHERE query LIKE %s AND application_name LIKE %s",
+        "%pg_notify(channel%",
+        f"{postgres.name} %",
+    )
+    handle.close()
+    stop()
+
+
+def test_who_asks_before_the_writer_watches_is_heard(postgres: Database) -> None:
+    """durable.md U5: the writer owns the session by then, and is about to run it."""
+    store, asked = postgres.store(), threading.Semaphore(0)
+    stop = store.keep_ready(2)
+    wait_for_the_listener(store)
+    store.create("s").close()
+    ((place,),) = postgres.ask(
+        "SELECT 'steersman_records'::regclass::oid || ' ' || number FROM steersman_sessions WHERE id = 's'"
+    )
+    handle = store.open("s")
+    unwatch = watch_payload(ServerAddress(postgres.dsn, 30), f"{place} {JOIN}", lambda _: asked.release())
+    ears = Ears(store)
+    assert asked.acquire(timeout=20)
+    unwatch()
+    came = watch(handle)
+    assert [ears.heard.get(timeout=20) for _ in range(2)] == [None, None], "It has begun to listen, and was greeted."
+    assert came.acquire(timeout=20)
+    assert handle.broadcast(b"now")
+    assert ears.wait_for(b"now") == [b"now"]
+    ears.following.close()
+    handle.close()
+    stop()

@@ -23,6 +23,7 @@ from steersman.session.stores.postgres.listen import (
     STAY_SECONDS,
     Place,
     follow_channel,
+    may_be_asked,
     send_notices,
     watch_payload,
 )
@@ -84,9 +85,14 @@ class PartReader:
 
 
 class Followers:
-    """The processes that follow a session, for its writer. A process that says nothing for 25 s is forgotten."""
+    """The processes that follow a session, for its writer. A process that says nothing for 25 s is forgotten.
 
-    def __init__(self, address: ServerAddress, place: Place, epoch: int, came: Callable[[], None]) -> None:
+    `since` is a time before this writer owned the session.
+    """
+
+    def __init__(
+        self, address: ServerAddress, place: Place, epoch: int, came: Callable[[], None], since: float
+    ) -> None:
         self._address = address
         self._channel = make_channel(place)
         self._epoch = epoch
@@ -98,7 +104,9 @@ class Followers:
             watch_payload(address, f"{place} {JOIN}", self._join),
             watch_payload(address, f"{place} {STAY}", self._stay),
         )
-        self._greet()
+        # Those that follow have heard of the new owner, and ask; perhaps before it watched.
+        if may_be_asked(address, place, since):
+            self._greet()
 
     def _greet(self) -> None:
         """Say that there is a writer that listens now: those that follow answer."""

@@ -7,6 +7,7 @@ takes the lock again, and writes nothing more if another one has opened the sess
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -72,6 +73,7 @@ class PostgresHandle:
         self._place = ""
         self._watches: list[Callable[[], None]] = []
         self._followers: Followers | None = None
+        self._opened = time.monotonic()
         self.epoch = epoch  # 0 until it is the owner
 
     @property
@@ -166,7 +168,7 @@ class PostgresHandle:
         """Call `came` in a thread when a process begins to follow the session, or asks."""
         from steersman.session.stores.postgres.follow import Followers
 
-        self._followers = Followers(self._link.address, self._place, self.epoch, came)
+        self._followers = Followers(self._link.address, self._place, self.epoch, came, self._opened)
         self._watches.append(self._followers.stop)
         return self._followers.stop
 

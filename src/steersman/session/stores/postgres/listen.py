@@ -7,6 +7,7 @@ woken once. The thread also sends notifications, so that no caller waits for the
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import threading
@@ -73,6 +74,9 @@ class _Listener:
         self._joined: list[_Watch] = []
         self._next_stay = self._next_look = 0.0
         self._held: set[Place] = set()
+        # Since when the present connection listens, and when processes that follow a session were heard last.
+        self._since = math.inf
+        self._asked: dict[str, float] = {}
         self._is_over = False
         self._is_listening = False
         self._connection: Connection | None = None
@@ -98,6 +102,11 @@ class _Listener:
             if watch.place is not None or not self._is_listening:
                 self._poke_thread()
         return lambda: self._remove(watch)
+
+    def may_be_asked(self, place: Place, since: float) -> bool:
+        """Whether a process that follows a session has asked since then, or this did not listen all the time."""
+        with self._lock:
+            return self._is_over or self._since > since or f"{place} {JOIN}" in self._asked
 
     def send(self, notices: Iterable[Notice]) -> None:
         """Send notifications, in order, soon."""
@@ -133,12 +142,14 @@ class _Listener:
                     self._inbox.clear()
                     connection.add_notify_handler(self._keep)
                     connection.execute(f"LISTEN {CHANNEL}")
+                    self._since = time.monotonic()
                     retry = _RETRY
                     self._is_listening = True
                     self._wake_all(self._watches)
                     self._follow(connection)
             except psycopg.Error as error:
                 self._is_listening = False
+                self._since = math.inf
                 _log.debug("%s", self._address.make_error("The queue of the sessions cannot be listened to", error))
                 self._wait(None, retry)
                 retry = min(_LONGEST_RETRY, retry * 2)
@@ -242,10 +253,19 @@ class _Listener:
     def _tell(self, notices: Iterable[Notice]) -> None:
         with self._lock:
             watches = list(self._watches)
+            self._note_asked(notices)
         for notice in notices:
             for watch in watches:
                 if watch.concerns(notice):
                     call_wake(lambda watch=watch, payload=notice[1]: watch.call(payload))
+
+    def _note_asked(self, notices: Iterable[Notice]) -> None:
+        """Note who asks for the writer of a session: it may have opened the session, and not be watching yet."""
+        new = [payload for channel, payload in notices if channel == CHANNEL and payload.endswith(f" {JOIN}")]
+        if new:
+            now = time.monotonic()
+            self._asked = {payload: at for payload, at in self._asked.items() if now - at < STAY_SECONDS}
+            self._asked.update(dict.fromkeys(new, now))
 
 
 class _Registry:
@@ -266,6 +286,11 @@ class _Registry:
                 listener.start()
             assert stop is not None
             return stop
+
+    def may_be_asked(self, address: ServerAddress, place: Place, since: float) -> bool:
+        """Whether a process that follows a session may have asked since then."""
+        listener = self._listeners.get(address.dsn)
+        return listener is None or listener.may_be_asked(place, since)
 
     def send(self, address: ServerAddress, notices: Iterable[Notice]) -> None:
         """Send notifications through the listener of a database; without one they are lost."""
@@ -307,6 +332,11 @@ def follow_channel(
     `None` says that some may be lost. Returns a function that ends this.
     """
     return _registry.watch(address, _Watch(channel, None, hear, place))
+
+
+def may_be_asked(address: ServerAddress, place: Place, since: float) -> bool:
+    """Whether a process that follows a session may have asked since then; false only if that is sure."""
+    return _registry.may_be_asked(address, place, since)
 
 
 def send_notices(address: ServerAddress, notices: Iterable[Notice]) -> None:
