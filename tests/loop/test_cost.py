@@ -4,8 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from steersman import Agent, AssistantMessage, ExecutionLimits, Model, Prices, Retry, Usage
-from steersman.testing import ScriptedModel, answer, error
+from steersman import (
+    Agent,
+    AssistantMessage,
+    ContextConfig,
+    ExecutionLimits,
+    Model,
+    Prices,
+    Retry,
+    SummaryCompaction,
+    Usage,
+    tool,
+)
+from steersman.context.compaction.config import CompactionConfig
+from steersman.testing import ScriptedModel, answer, call, error
+
+
+@tool(access="read")
+def look(place: int) -> str:
+    """Look."""
+    return f"nothing at {place}"
+
 
 MILLION = Usage(input=1_000_000, output=0)
 
@@ -40,3 +59,25 @@ async def test_a_model_without_prices_has_unknown_cost() -> None:
     script = ScriptedModel(answer("Fine.", usage=MILLION))
     result = await Agent(script.model).run("Go.")
     assert result.cost is None
+
+
+@pytest.mark.parametrize("summarised", [False, True])
+async def test_an_unreported_cost_is_estimated_for_its_limit(summarised: bool) -> None:
+    """loop.md T3: a server that reports no usage cannot spend more than a run may; the cost itself stays unknown."""
+    prices, long = Prices(input=1_000, output=0), "word " * 300
+    turns = [answer("A summary.")] * summarised + [answer("Hm. ", call("look", place=place)) for place in range(9)]
+    script = ScriptedModel(*turns, usage=Usage(), prices=prices)
+    size = ContextConfig(
+        max_context_tokens=2_000, threshold=0.6, keep_recent=1, compaction=CompactionConfig(SummaryCompaction())
+    )
+    agent = Agent(
+        script.model,
+        tools=[look],
+        messages=[{"role": role, "content": long} for _ in range(3) for role in ("user", "assistant")],
+        limits=ExecutionLimits(max_cost=1.5 if summarised else 4),
+        context_config=size if summarised else None,
+    )
+    result = await agent.run("Go.")
+    assert (result.end_reason, result.cost) == ("limit", None)
+    assert result.detail.startswith("Max cost reached")
+    assert len(script.requests) == 2

@@ -23,6 +23,7 @@ from steersman.loop.deltas import DELTAS, emit_deltas, take_deltas
 from steersman.loop.request import emit_request, get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save
+from steersman.loop.unreported import count_answer
 from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches, deliver_deltas
 from steersman.provider.streaming.normalize import stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
@@ -196,7 +197,8 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     turn.message = message
     turn.entry_id = run.append(message)
     if not state.is_counted:
-        run.add_usage(message.usage, estimated_tokens=0 if message.usage.known else run.context.log.tokens)
+        log = run.context.log
+        count_answer(run, message, 0 if message.usage.known else max(0, log.tokens - log.estimator(message)))
     if message.usage.total is not None and not message.failed:
         run.context.head.mark_billed()
     run.emit_message(MessageEnd, message)

@@ -17,6 +17,7 @@ from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
 from steersman.loop.config import can_take, resolve
 from steersman.loop.request import count_tokens, make_options
 from steersman.loop.run import Run
+from steersman.loop.unreported import count_answer
 from steersman.policy.answers import call, decide
 from steersman.policy.hooks import HookError
 from steersman.policy.verdicts import Skip, Stop
@@ -82,7 +83,7 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
     request = Request(SUMMARY_PROMPT, [user_message("\n\n".join(map(quote_message, messages)))])
     final = await _ask_for_summary(run, request)
     message = final.message
-    run.add_usage(message.usage)
+    count_answer(run, message, estimate_total_tokens(request.messages))
     if isinstance(final, Failed):
         info = get_error_info(final)
         info = msgspec.structs.replace(info, provider=info.provider or run.config.model.provider)

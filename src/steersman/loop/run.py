@@ -334,9 +334,9 @@ class Run:
         self.new_messages.append(message)
         return self.context.log.append(message)
 
-    def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
+    def add_usage(self, usage: Usage, *, estimated_tokens: int = 0, estimated_cost: float = 0.0) -> None:
         """Add the usage of a request to this run and to the runs above it."""
-        self.tracker.record_usage(usage, estimated_tokens=estimated_tokens)
+        self.tracker.record_usage(usage, estimated_tokens=estimated_tokens, estimated_cost=estimated_cost)
         usage = usage if usage.known else Usage(partial=True)
         run: Run | None = self
         while run is not None:

@@ -89,12 +89,12 @@ class ExecutionTracker:
             tracker.turns += 1
             tracker = tracker.parent
 
-    def record_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
-        """Count the usage of a request; where the provider did not report its tokens, the estimate counts."""
+    def record_usage(self, usage: Usage, *, estimated_tokens: int = 0, estimated_cost: float = 0.0) -> None:
+        """Count the usage of a request; where the provider did not report it, the estimate counts."""
         total = usage.total
         tokens = estimated_tokens if total is None else max(total, estimated_tokens) if usage.partial else total
         estimated = tokens - (total or 0)
-        cost = usage.cost
+        cost = estimated_cost if usage.cost is None else usage.cost
         tracker: ExecutionTracker | None = self
         while tracker is not None:
             tracker.tokens += tokens

@@ -112,7 +112,7 @@ class _RunOfRecords(Run):
     def append(self, message: AgentMessage) -> str:
         return "" if self.environment.end_if_over() else super().append(self.environment.find_recorded_message(message))
 
-    def add_usage(self, usage: Usage, *, estimated_tokens: int = 0) -> None:
+    def add_usage(self, usage: Usage, *, estimated_tokens: int = 0, estimated_cost: float = 0.0) -> None:
         """Ignore it: the recorded usage is set at the start."""
 
 
