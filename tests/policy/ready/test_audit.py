@@ -252,3 +252,12 @@ def test_a_line_of_another_log_with_the_same_key_and_number_is_found(tmp_path: P
     path.write_bytes(b"".join([*lines[:place], others[place], *lines[place + 1 :]]))
     report = verify_audit_log(path, key=KEY)
     assert (report.ok, report.line) == (False, max(2, place + 1))
+
+
+def test_a_line_that_is_nested_too_deeply_is_found(tmp_path: Path) -> None:
+    """Nobody reads it, so it is told like other damage, and does not break the check."""
+    path = tmp_path / "audit.jsonl"
+    AuditLog(path).append("fine", 1)
+    with path.open("a") as file:
+        file.write('{"seq":2,"time":1.0,"kind":"x","data":' + "[" * 30_000 + "]" * 30_000 + ',"prev":"","hash":""}\n')
+    assert (verify_audit_log(path).ok, verify_audit_log(path).line) == (False, 2)

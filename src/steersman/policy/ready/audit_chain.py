@@ -98,7 +98,7 @@ def _check_lines(file: BinaryIO, key: bytes | None, anchor: AuditAnchor | None) 
             line = parse_line(raw[:-1], key)
             if line.prev != last.hash or line.seq != last.seq + 1:
                 raise ValueError(f"it does not follow line {number - 1}")
-        except ValueError as error:  # also what msgspec raises
+        except (ValueError, RecursionError) as error:  # ValueError is also what msgspec raises
             return AuditReport(False, number - 1, last, f"Line {number} was changed or moved: {error}.", number)
         last = AuditAnchor(line.seq, line.hash)
         if anchor is not None and anchor.seq == line.seq:
