@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import string
 import time
+from collections.abc import Awaitable
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,8 @@ from steersman import Agent, ToolCall, ToolOutput, tool
 from steersman.policy import PiiRedaction, find_personal_data
 from steersman.policy.ready.personal_data import PII_KINDS, PiiKind
 from steersman.testing import ScriptedModel, answer, call
+from steersman.types.messages import user_message
+from steersman.types.model import Request, StreamOptions, StreamResponse
 
 POSITIVE: dict[PiiKind, list[str]] = {
     "email": [
@@ -197,7 +201,36 @@ def test_wrong_options_are_refused() -> None:
         PiiRedaction(restore_in="mail")
 
 
-def test_the_details_of_an_output_are_redacted_too() -> None:
-    output = ToolOutput("fine", {"rows": [{"mail": "ada@example.com"}], "count": 1})
-    clean = PiiRedaction(tag="t").after_tool_execution(ToolCall("1", "find"), output)
-    assert clean == ToolOutput("fine", {"rows": [{"mail": "[EMAIL_1_t]"}], "count": 1})
+async def test_the_details_of_an_output_are_redacted_too() -> None:
+    output = ToolOutput("fine", {"rows": [{"mail": "ada@example.com"}], "count": 1, "bob@example.com": [1]})
+    clean = await PiiRedaction(tag="t").after_tool_execution(ToolCall("1", "find"), output)
+    assert clean == ToolOutput("fine", {"rows": [{"mail": "[EMAIL_1_t]"}], "count": 1, "[EMAIL_2_t]": [1]})
+
+
+async def test_a_long_text_is_searched_beside_the_event_loop() -> None:
+    """A tool output of a megabyte took two seconds, during which nothing else ran; so did a prompt."""
+    pii, script, text = PiiRedaction(tag="t"), ScriptedModel("Fine."), "4 " * 100_000 + "ada@example.com"
+    steps: list[int] = []
+
+    async def count() -> None:
+        while True:
+            steps.append(len(steps))
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        counting = group.create_task(count())
+        clean = await pii.after_tool_execution(ToolCall("1", "find"), ToolOutput(text))
+        after_output = len(steps)
+        async for _ in await ask_model(pii, script, text):
+            pass
+        counting.cancel()
+    assert clean is not None
+    assert str(clean.content).endswith(" [EMAIL_1_t]")
+    assert script.requests[0][0].messages[0].text.endswith(" [EMAIL_1_t]")
+    assert 10 < after_output < len(steps) - 10
+
+
+async def ask_model(pii: PiiRedaction, script: ScriptedModel, text: str) -> StreamResponse:
+    """Send a prompt through the redaction."""
+    given = pii.wrap(script)(script.model, Request("", [user_message(text)]), StreamOptions())
+    return await given if isinstance(given, Awaitable) else given

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from steersman.policy.ready.personal_data import PII_KINDS, PiiKind, find_personal_data
 from steersman.policy.verdicts import Rewrite
 from steersman.provider.models.registry import find_stream_fn
+from steersman.tools.threads import call_in_thread
 from steersman.types.content import Content, TextContent, ToolCall
 from steersman.types.frozen import FrozenList, thaw
 from steersman.types.messages import Message
@@ -21,6 +23,11 @@ from steersman.types.tools import ToolOutput
 
 DEFAULT_KINDS: tuple[PiiKind, ...] = tuple(kind for kind in PII_KINDS if kind != "ip")
 _MAX_MEMO = 10_000
+# Beyond this many characters the search is work for a thread.
+_LARGE = 20_000
+
+T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 class PiiRedaction:
@@ -51,6 +58,7 @@ class PiiRedaction:
         self._values: dict[str, str] = dict(known or {})
         self._placeholders = {value: placeholder for placeholder, value in self._values.items()}
         self._memo: dict[int, tuple[Message, Message]] = {}
+        self._lock = threading.Lock()
         self._pattern = _compile_placeholders({self._tag, *map(_find_tag, self._values)})
 
     @property
@@ -78,8 +86,11 @@ class PiiRedaction:
         restored = _map_texts(thaw(call.arguments), self.restore)
         return None if restored == call.arguments else Rewrite(cast(dict[str, Any], restored))
 
-    def after_tool_execution(self, call: ToolCall, output: ToolOutput) -> ToolOutput | None:
+    async def after_tool_execution(self, call: ToolCall, output: ToolOutput) -> ToolOutput | None:
         """Redact the content and the details of a tool's output."""
+        return await _do(self._redact_output, output, size=_measure([output.content, output.details]))
+
+    def _redact_output(self, output: ToolOutput) -> ToolOutput | None:
         content = (
             self.redact(output.content) if isinstance(output.content, str) else self._redact_blocks(output.content)
         )
@@ -91,28 +102,29 @@ class PiiRedaction:
     def wrap(self, stream_fn: StreamFn | None = None) -> StreamFn:
         """A `StreamFn` that redacts system prompt and messages of each request; without one, around the model's own."""
 
-        def ask(
-            model: Model, request: Request, options: StreamOptions, /
-        ) -> StreamResponse | Awaitable[StreamResponse]:
-            messages = [self._redact_message(message) for message in request.messages]
-            clean = replace(
-                request,
-                system_prompt=self.redact(request.system_prompt),
-                messages=messages,
-                source_messages=None,
-            )
-            return (stream_fn or find_stream_fn(model))(model, clean, options)
+        async def ask(model: Model, request: Request, options: StreamOptions, /) -> StreamResponse:
+            new = [message for message in request.messages if id(message) not in self._memo]
+            size = len(request.system_prompt) + sum(_measure(message.content) for message in new)
+            clean = await _do(self._redact_request, request, size=size)
+            answer = (stream_fn or find_stream_fn(model))(model, clean, options)
+            return await answer if isinstance(answer, Awaitable) else answer
 
         return ask
 
+    def _redact_request(self, request: Request) -> Request:
+        messages = [self._redact_message(message) for message in request.messages]
+        return replace(
+            request, system_prompt=self.redact(request.system_prompt), messages=messages, source_messages=None
+        )
+
     def _get_placeholder(self, kind: PiiKind, value: str) -> str:
-        found = self._placeholders.get(value)
-        if found is None:
-            number = len(self._values) + 1
-            found = f"[{kind.upper()}_{number}_{self._tag}]"
-            self._values[found] = value
-            self._placeholders[value] = found
-        return found
+        with self._lock:  # two values that are found at once in two threads have two placeholders
+            found = self._placeholders.get(value)
+            if found is None:
+                found = f"[{kind.upper()}_{len(self._values) + 1}_{self._tag}]"
+                self._values[found] = value
+                self._placeholders[value] = found
+            return found
 
     def _redact_message(self, message: Message) -> Message:
         """Each message is redacted once: the conversation is sent again in every turn."""
@@ -147,12 +159,31 @@ def _compile_placeholders(tags: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"\[[A-Z_]{{2,12}}_[0-9]{{1,9}}_(?:{'|'.join(map(re.escape, sorted(tags)))})\]")
 
 
-def _map_texts(value: object, change: Any) -> object:
-    """The same JSON value with every text in it changed, except the keys."""
+def _map_texts(value: object, change: Callable[[str], str]) -> object:
+    """The same JSON value with every text in it changed, also the keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {key: _map_texts(item, change) for key, item in cast(dict[str, object], value).items()}
+        items = cast(dict[str, object], value).items()
+        return {change(key): _map_texts(item, change) for key, item in items}
     if isinstance(value, list | tuple):
         return [_map_texts(item, change) for item in cast(Sequence[object], value)]
     return value
+
+
+def _measure(value: object) -> int:
+    """How many characters of text there are in a value, without keys."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, TextContent):
+        return len(value.text)
+    if isinstance(value, ToolCall):
+        return _measure(value.arguments)
+    if isinstance(value, Mapping):
+        return sum(map(_measure, cast(Mapping[str, object], value).values()))
+    return sum(map(_measure, cast(Sequence[object], value))) if isinstance(value, list | tuple) else 0
+
+
+async def _do(work: Callable[[T], Result], given: T, *, size: int) -> Result:
+    """Do some work on texts of this size, in a thread where it takes long."""
+    return await call_in_thread(work, given) if size > _LARGE else work(given)
