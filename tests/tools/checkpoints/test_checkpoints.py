@@ -117,6 +117,19 @@ def test_more_files_than_the_limit_are_left_alone(room: Room) -> None:
     assert sorted(path.name for path in (root / "a").iterdir()) == ["0", "1", "2", "3", "4"]
 
 
+def test_rules_of_a_project_are_matched_for_a_bounded_time(room: Room, tmp_path: Path) -> None:
+    """Each level of folders may have thousands of rules, and each folder is matched with all of them."""
+    (room.root / "a/b").mkdir(parents=True)
+    (room.root / "a/.gitignore").write_text("\n".join(f"*x{number}" for number in range(100)))
+    (room.root / "a/c.txt").write_text("1")
+    (room.root / "d").mkdir()
+    room.points.close()
+    room.points = Checkpoints(room.root, room.store, "session", limits=Limits(matching=1_000))
+    run_call(room, "touch a/b/new; echo 2 > a/c.txt; echo 3 > d/e.txt")
+    assert [change.path for change in room.points.list()[-1].changes] == ["a/c.txt", "d/e.txt"]
+    assert unknown(room) == [["a/b"]]
+
+
 def test_repositories_are_never_touched(room: Room) -> None:
     """`.git` in any folder and spelling, `.steersman`, `.mcp.json`, and a bare repository."""
     names = (".git/HEAD", "sub/.git/HEAD", ".GIT/x", ".steersman/x", ".mcp.json", "bare/refs/x")

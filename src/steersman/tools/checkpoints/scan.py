@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steersman.tools.builtin.gitignore import IgnoreRules, load_outer_rules, read_rules
@@ -46,11 +46,29 @@ _REPOSITORIES = (frozenset(("HEAD", "objects", "refs")), frozenset(("HEAD", "com
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is covered at most: bytes of one file, files and folders, and bytes of all contents in the store."""
+    """What is covered at most: bytes of one file, files and folders, and bytes of all contents in the store.
+
+    `matching` is for the rules of `.gitignore`: their characters, times those of each path that they are matched with.
+    """
 
     file_bytes: int = 10_000_000
     entries: int = 50_000
     total_bytes: int = 500_000_000
+    matching: int = 20_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A folder to look at, the rules that apply there, and the characters of those in the workspace."""
+
+    path: str
+    rules: IgnoreRules
+    characters: int = 0
+
+    def extend(self, text: bytes) -> _Place:
+        """Add the rules of its own file."""
+        rules = self.rules.extend(self.path, text)
+        return _Place(self.path, rules, self.characters + sum(len(rule.regex) for rule in rules.rules.rules))
 
 
 def is_protected(name: str) -> bool:
@@ -92,6 +110,7 @@ class Scanner:
         self._identity = (found.st_dev, found.st_ino)
         self._limits = limits
         self._keep = keep
+        self._matched = 0
 
     def open_root(self) -> int:
         """Open the workspace as a file descriptor; raise `WorkspaceError` if it was moved or replaced."""
@@ -148,18 +167,18 @@ class Scanner:
     def scan(self, known: Snapshot) -> Snapshot:
         """Look at the whole workspace; only files whose stamps differ from the known ones are read."""
         now, own = time.time_ns(), _list_own_paths(self.path)
-        fresh, root = Snapshot(), self.open_root()
-        waiting: deque[tuple[str, IgnoreRules]] = deque([("", load_outer_rules(Path(self.path)))])
+        fresh, root, self._matched = Snapshot(), self.open_root(), 0
+        waiting = deque([_Place("", load_outer_rules(Path(self.path)))])
         try:
             while waiting:
-                path, rules = waiting.popleft()
+                place = waiting.popleft()
                 try:
-                    folder = _open_to_list(root, path)
+                    folder = _open_to_list(root, place.path)
                 except (PathChanged, OSError):
-                    fresh.skipped[path] = "unreadable"
+                    fresh.skipped[place.path] = "unreadable"
                     continue
                 try:
-                    waiting += self._scan_folder(folder, path, rules, known, fresh, now, own)
+                    waiting += self._scan_folder(folder, place, known, fresh, now, own)
                 finally:
                     os.close(folder)
         finally:
@@ -169,14 +188,14 @@ class Scanner:
     def _scan_folder(
         self,
         folder: int,
-        path: str,
-        rules: IgnoreRules,
+        place: _Place,
         known: Snapshot,
         fresh: Snapshot,
         now: int,
         own: frozenset[str],
-    ) -> list[tuple[str, IgnoreRules]]:
+    ) -> list[_Place]:
         """Look at one folder; return the folders in it to look at."""
+        path, inside = place.path, list[_Place]()
         names = sorted(os.listdir(folder))
         if is_pseudo_file(folder) or any(parts.issubset(names) for parts in _REPOSITORIES):
             fresh.skipped[path] = "made by the kernel, or a git repository"
@@ -185,20 +204,24 @@ class Scanner:
             fresh.skipped[path] = str(os.fstat(folder).st_ctime_ns)
             return []
         text = read_rules(folder) if ".gitignore" in names else None
-        rules = rules if text is None else rules.extend(path, text)
-        inside: list[tuple[str, IgnoreRules]] = []
+        place = place if text is None else place.extend(text)
         for name in names:
             full = f"{path}/{name}" if path else name
             found = None if is_protected(name) or full in own else stat_entry(folder, name)
             if found is None:
                 continue
             if stat.S_ISDIR(found.st_mode):
-                if name in SKIPPED_NAMES or rules.hides(full, folder=True):
+                if name in SKIPPED_NAMES or self._is_hidden(full, place):
                     fresh.skipped[full] = str(found.st_ctime_ns)
                     continue
-                inside.append((full, rules))
+                inside.append(replace(place, path=full))
             self._add(fresh, full, folder, found, known, now)
         return inside
+
+    def _is_hidden(self, folder: str, place: _Place) -> bool:
+        """Whether rules hide a folder; so is every other one once so many were matched that it takes seconds."""
+        self._matched += place.characters * len(folder)
+        return self._matched > self._limits.matching or place.rules.hides(folder, folder=True)
 
     def _add(self, fresh: Snapshot, path: str, folder: int, found: os.stat_result, known: Snapshot, now: int) -> None:
         stamp = _stamp(found)
