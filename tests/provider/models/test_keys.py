@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from traceback import TracebackException
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.provider.wires.protocols import SERVERS
 from steersman import Agent, Retry
 from steersman.provider.http.pool import find_proxy, is_loopback
 from steersman.provider.models.presets import PRESETS, Preset, add_preset, find_base_url
-from steersman.provider.models.registry import find_key, find_stream_fn
+from steersman.provider.models.registry import find_key, find_known_keys, find_stream_fn
 from steersman.testing.clock import run_virtual
 from steersman.testing.servers import OpenAIChatServer, Received, Reply
 from steersman.types.errors import AuthenticationError, NetworkError
@@ -19,6 +20,7 @@ from steersman.types.messages import user_message
 from steersman.types.model import Model, Request, StreamOptions
 
 CANARY = "sk-canary-5f1e9c0a7b"
+PLAIN = "correct-horse-5f1e9c"
 
 
 @pytest.fixture(autouse=True)
@@ -217,3 +219,28 @@ async def test_a_key_in_a_header_of_ones_own_is_not_shown_where_a_server_quotes_
     assert len(server.raw) == 2
     assert f"'{header}': 'Basic [redacted]'" in result.detail
     assert CANARY not in "".join((*told, repr(result)))
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    ("header", "value", "quoted"),
+    [
+        ("authorization", f"Basic {b64encode(f'user:{PLAIN}'.encode()).decode()}", f"user and {PLAIN}"),
+        ("cookie", f"session={PLAIN}; theme=dark-and-plain", f"session={PLAIN}"),
+        ("authorization", f'Digest username="someone", response="{PLAIN}", algorithm=SHA-256', f"'{PLAIN}'"),
+    ],
+)
+async def test_a_key_in_a_part_of_a_header_is_not_shown_where_a_server_quotes_it(
+    header: str, value: str, quoted: str
+) -> None:
+    """docs/providers.md: a key is never shown in an error, also if a server quotes it."""
+    async with OpenAIChatServer(Reply(503, f"Busy: {quoted}"), key=None, strict=False) as server:
+        result = await Agent(server.model(api_key=None, headers={header: value}), retry=Retry(max_attempts=1)).run("Hi")
+    assert "Busy: " in result.detail
+    assert PLAIN not in repr(result)
+
+
+def test_no_word_before_a_key_in_a_header_is_taken_for_a_key() -> None:
+    model = Model("openai", "m", headers={"authorization": f"Bearer {CANARY}", "cookie": "session-id=first-key; b=2"})
+    assert {"Bearer", "session-id=first-key;"}.isdisjoint(found := find_known_keys(model))
+    assert {CANARY, "first-key"} <= found

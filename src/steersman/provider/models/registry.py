@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable
+from binascii import a2b_base64
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import fields, replace
 from sys import intern
 from typing import Any, TypeAlias, cast
@@ -53,8 +55,19 @@ def find_known_keys(*models: Model) -> set[str]:
 
 def find_secret_headers(model: Model) -> list[str]:
     """The secrets among a model's own headers."""
-    sent = (value for name, value in model.headers.items() if _SECRET.search(name))
-    return [value.split()[-1] for value in sent if value.strip()]
+    sent = [value for name, value in model.headers.items() if _SECRET.search(name)]
+    return [word for value in sent if value.strip() for word in _list_secret_words(value) if word]
+
+
+def _list_secret_words(value: str) -> Iterator[str]:
+    """The last word of a header, what it names by `name=`, as cookies do, and the password of a Basic authorization."""
+    last = value.split()[-1]
+    yield last
+    pairs = [pair.partition("=")[2] for pair in re.split(r"[\s;,]+", value)]
+    yield from [word.strip('="') for word in pairs]
+    if value.lower().lstrip().startswith("basic "):
+        with suppress(ValueError):  # a server may quote it decoded
+            yield a2b_base64(last, strict_mode=True).decode().partition(":")[2]
 
 
 async def _get_own_key(model: Model) -> str | None:
