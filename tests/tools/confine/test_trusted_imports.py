@@ -227,6 +227,21 @@ def test_a_link_to_the_python_environment_is_no_way_in_while_a_command_has_repla
     assert run(project, "app.py", python=str(project / ".venv/bin/python")) == ["installed"]
 
 
+def test_a_path_that_is_no_text_is_skipped_where_the_python_environment_is_a_link(tmp_path: Path) -> None:
+    """Python skips it, too."""
+    make_python(tmp_path / "environment")
+    (tmp_path / "link").symlink_to(tmp_path / "environment")
+    program = """
+        import pathlib, sys
+        from steersman.tools import Workspace
+        Workspace(".")
+        sys.path.insert(0, pathlib.Path("elsewhere"))
+        import tabnanny, installed
+    """
+    (tmp_path / "app.py").write_text(textwrap.dedent(program))
+    assert run(tmp_path, "app.py", python=str(tmp_path / "link/bin/python")) == ["installed"]
+
+
 def test_a_workspace_beside_the_program_becomes_no_package_that_is_imported(tmp_path: Path) -> None:
     """docs/security.md: no code outside the workspace imports what is new there, nor what it is called like."""
     program = """

@@ -18,6 +18,7 @@ from types import FrameType, ModuleType
 from steersman.safe_start import list_needed_modules
 from steersman.tools.confine.links import list_steps
 from steersman.tools.confine.python_folders import list_prefixes, list_python_paths
+from steersman.types.guards import is_instance
 
 _IMPORTLIB = frozenset(
     ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", "importlib.util", "_frozen_importlib")
@@ -113,9 +114,9 @@ class _TrustedFirst(MetaPathFinder):
         return isinstance(file, str) and self.can_change(os.path.dirname(file))
 
     def _unlink_prefix(self, entry: str) -> str:
-        """Where an entry was before tools could replace links on the way to our Python."""
+        """Where an entry was before tools could replace links on the way to our Python; Python skips a `Path`."""
         for prefix, real in self._prefixes:
-            if real != prefix and _is_in(entry, prefix):
+            if real != prefix and is_instance(entry, str) and _is_in(entry, prefix):
                 return real + entry[len(prefix) :]
         return entry
 
