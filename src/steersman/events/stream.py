@@ -166,7 +166,8 @@ class _Reader:
         self._done = False
         self._channel.may_warn = False
         self._channel.stop_warning()
-        self._register()
+        # Which task reads; an iteration may be handed from one to another.
+        self._channel.reading[id(self)] = asyncio.current_task()
 
     def __aiter__(self) -> Self:
         return self
@@ -174,7 +175,7 @@ class _Reader:
     async def __anext__(self) -> AgentEvent:
         channel = self._channel
         if not channel.buffer:
-            self._register()
+            channel.reading[id(self)] = asyncio.current_task()
             while not channel.buffer and channel.outcome is None:
                 await channel.wait_for_change()
             if not channel.buffer:
@@ -184,10 +185,6 @@ class _Reader:
         if channel.writer is not None and len(channel.buffer) <= channel.limit // 2:
             channel.wake_run()
         return event
-
-    def _register(self) -> None:
-        """Say which task reads; an iteration may be handed from one to another."""
-        self._channel.reading[id(self)] = asyncio.current_task()
 
     def _unregister(self) -> None:
         if not self._done:

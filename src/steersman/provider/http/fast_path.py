@@ -204,8 +204,10 @@ class FastConnection(asyncio.Protocol):
                 return
         else:
             part = chunks.feed(data)
-            if not chunks.is_complete and chunks.error is None and (not part or self._is_taken(part)):
-                return
+            if not chunks.is_complete and chunks.error is None:
+                take, waiter = self._take, self._waiter
+                if not part or (take is not None and waiter is not None and not waiter.done() and take(part)):
+                    return
         if part:
             self._parts.append(part)
             self._size += len(part)
@@ -266,11 +268,6 @@ class FastConnection(asyncio.Protocol):
         self._reader.set_response_params(read_until_eof=True)
         self._reader.data_received(self._head)
         self.wake()
-
-    def _is_taken(self, part: bytes) -> bool:
-        """Give a part of the body to the function of a read that waits, if it has one."""
-        take, waiter = self._take, self._waiter
-        return take is not None and waiter is not None and not waiter.done() and take(part)
 
     def _resume_reading(self) -> None:
         self._paused = False

@@ -198,9 +198,15 @@ class SseDecoder:
 
 def _split_usual_events(text: str) -> list[Event] | None:
     """Return the events if all have the same one of two usual forms: a line of data, alone or after a name."""
+    lines = text.count("\n")
     if text.startswith("data: ") and text.endswith("\n\n"):
+        if lines == 2:
+            return [("", text[6:-2])]
         blocks = text[6:-2].split("\n\ndata: ")
         return None if "\n" in "".join(blocks) else [("", block) for block in blocks]
+    if lines == 3 and text.startswith("event: ") and text.endswith("\n\n"):
+        name, found, data = text[7:-2].partition("\ndata: ")
+        return [(name, data)] if found else None
     events: list[Event] = _NAMED_EVENTS(text)
     return events if sum(map(len, chain.from_iterable(events))) + _FRAME * len(events) == len(text) else None
 
