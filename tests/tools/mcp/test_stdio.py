@@ -368,6 +368,16 @@ async def test_leaving_in_haste_leaves_no_process_either() -> None:
             "it exited with 3; its last stderr output: no licence for [redacted]",
             id="exits",
         ),
+        pytest.param(
+            small("--exit", env={"TOKEN": "".join(f"<{number}>" for number in range(200))}),
+            "it exited with 3; its last stderr output: no licence for [redacted].",
+            id="exits with the end of a long key",
+        ),
+        pytest.param(
+            small("--exit", env={"TOKEN": "-- begin --\nsecret\n  token\n-- end --"}),
+            "it exited with 3; its last stderr output: no licence for [redacted].",
+            id="exits with a key of several lines",
+        ),
         pytest.param(StdioServer(command="/bin/cat"), "Method not found", id="no MCP"),
     ],
 )

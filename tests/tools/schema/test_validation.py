@@ -324,6 +324,66 @@ def test_a_value_that_could_be_read_in_too_many_ways_is_refused() -> None:
     assert check(5) == 5
 
 
+def test_chains_that_multiply_are_refused() -> None:
+    steps = {f"s{number}": {"allOf": [{"$ref": f"#/$defs/s{number + 1}"}] * 2} for number in range(21)}
+    check = compile_schema({"$ref": "#/$defs/s1", "$defs": {**steps, "s21": {"type": "integer"}}})
+    with pytest.raises(InvalidArguments, match="there are too many ways to read it"):
+        check(5)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [True] * 600},
+        {"allOf": [{"type": "array"} for _ in range(600)]},
+        {"anyOf": [{"type": "array", "minItems": 9_999} for _ in range(300)]},
+        {"allOf": [{"not": {"type": "array", "minItems": 9_999}} for _ in range(300)]},
+        {"oneOf": [{"type": "object"}] * 100},
+    ],
+)
+def test_a_large_value_is_not_looked_at_by_hundreds_of_parts(schema: dict[str, Any]) -> None:
+    value: Any = list(range(4_000)) if "oneOf" not in schema else '{"a":"' + "x" * 400_000 + '"}'
+    check = compile_schema(schema)
+    with pytest.raises(InvalidArguments, match="there are too many ways to read it"):
+        check(value)
+
+
+class Counted(dict[str, Any]):
+    """An object that counts how often it is asked for a name."""
+
+    asked = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.asked += 1
+        return super().__contains__(name)
+
+
+def test_of_many_missing_values_only_the_first_are_looked_for() -> None:
+    given = Counted(b=1)
+    names = [f"n{number}" for number in range(5_000)]
+    found = problem({"type": "object", "required": names}, given)
+    assert "arguments.n0: missing" in found
+    assert "and more" in found
+    assert given.asked < 100
+
+
+def test_the_words_for_a_schema_are_not_longer_than_people_read() -> None:
+    values = [f"value {number}" for number in range(5_000)]
+    choice = {"type": "string", "enum": values}
+    schema = {
+        "type": "object",
+        "properties": {"a": choice, "b": {"anyOf": [choice, {"type": "null"}]}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert "'value 199', and 4,800 more is required" in problem(schema, {})
+    assert "'value 199', and 4,800 more, got 'x'" in problem(schema, {"a": "x"})
+    assert "and 4,800 more or null, got [" in problem(schema, {"a": "value 0", "b": []})
+    many = {"type": "object", "properties": dict.fromkeys(values, True), "additionalProperties": False}
+    assert problem(many, {"x": 1}).endswith("value 199, and 4,800 more")
+    assert problem({"type": ["string"] * 3}, 1) == "arguments: expected a string, got 1"
+
+
 def test_a_long_list_of_alternatives_is_no_trouble() -> None:
     check = compile_schema({"type": "array", "items": {"type": ["integer", "null"]}})
     assert check([1, None] * 10_000) == [1, None] * 10_000

@@ -44,6 +44,7 @@ _LISTEN_PAUSE = 1.0
 _MAX_LISTEN_PAUSE = 60.0
 _MAX_PAGES = 100
 _MAX_REASON_LENGTH = 600
+_MAX_REDACTED_LENGTH = 16_384
 # How the SDK's messages begin when an answer over HTTP broke off.
 _BROKEN = ("Connection closed", "SSE stream")
 _RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
@@ -162,7 +163,9 @@ class Connection:
         self.over = True
         reason = self.reason
         if self._process is not None:
-            stderr = strip_invisible(self._process.stderr.decode("utf-8", "replace").strip()[-300:], 300, lines=False)
+            # Redacted before it is cut or put on one line: a part of a key, or one of several lines, is not seen.
+            stderr = self._redact(self._process.stderr.decode("utf-8", "replace"))
+            stderr = strip_invisible(stderr.strip()[-300:], 300, lines=False)
             reason = self._process.failure or reason
             reason = f"{reason}; its last stderr output: {stderr}" if stderr and reason else reason
         elif reason and self._status is not None:
@@ -280,7 +283,8 @@ class Connection:
             raise await self._to_error(error) from error
 
     async def _to_error(self, error: MCPError) -> McpError:
-        text = self._redact(strip_invisible(error.message, _MAX_REASON_LENGTH, lines=False))
+        shown = self._redact(error.message[:_MAX_REDACTED_LENGTH])
+        text = self._redact(strip_invisible(shown, _MAX_REASON_LENGTH, lines=False))
         if error.message.startswith(UNREADABLE):
             return McpError(text)
         if not self._is_connection_lost(error):

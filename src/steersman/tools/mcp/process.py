@@ -21,7 +21,7 @@ from steersman.tools.threads import call_in_thread
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _CLOSED_INPUT, _CLOSED_OUTPUT = "it closed its input", "it closed its output"
 _EXITED, _STOPPED = "it exited", "it was stopped"
-_STDERR_TAIL = 4_096
+_STDERR_TAIL = 16_384
 # Bytes of lines that wait to be read; beyond this, output stays in the pipe. Each line costs more than its bytes.
 _MAX_WAITING_BYTES = 1024 * 1024
 _LINE_COST = 64

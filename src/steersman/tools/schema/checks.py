@@ -23,6 +23,9 @@ Problems: TypeAlias = list[tuple[ValuePath, str | Callable[[], str]]]
 MAX_PROBLEMS = 30
 """With so many problems, the rest of a value is not looked at: it may have any number of them."""
 
+MAX_NAMED = 200
+"""The most values, names or alternatives that a text names: a schema of others may have any number of them."""
+
 Node: TypeAlias = Callable[[Any, ValuePath, Problems], Any]
 Test: TypeAlias = tuple[Callable[[Any], bool], str]
 
@@ -61,7 +64,7 @@ def compile_enum(allowed: Sequence[Any]) -> Node:
     known = {freeze(value): value for value in allowed}
 
     def describe(value: Any) -> str:
-        label = ", ".join(format_value(value) for value in allowed)
+        label = join_some(list(map(format_value, allowed[:MAX_NAMED])), len(allowed))
         return f"expected {label if len(allowed) == 1 else f'one of {label}'}, got {format_value(value)}"
 
     def check(value: Any, at: ValuePath, problems: Problems) -> Any:
@@ -71,6 +74,12 @@ def compile_enum(allowed: Sequence[Any]) -> Node:
         return value
 
     return check
+
+
+def join_some(words: Sequence[str], count: int) -> str:
+    """Join the first words of a list of `count`, and say how many more there are."""
+    more = [f"and {count - MAX_NAMED:,} more"] if count > MAX_NAMED else []
+    return ", ".join([*words[:MAX_NAMED], *more])
 
 
 def freeze(value: Any) -> Hashable:

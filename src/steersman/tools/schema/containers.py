@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol, cast
 
 import msgspec
 
 from steersman.tools.schema.checks import (
+    MAX_NAMED,
     MAX_PROBLEMS,
     Node,
     Problems,
@@ -16,6 +18,7 @@ from steersman.tools.schema.checks import (
     check_key,
     compile_pattern,
     freeze,
+    join_some,
     make_length_tests,
     run_tests,
 )
@@ -71,7 +74,6 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
     required = _read_required(schema)
     lenient = frozenset(properties).difference(required) if coerce else frozenset[str]()
     needed = frozenset(required)
-    missing = [(name, f"missing, {compiler.describe(declared.get(name))} is required") for name in required]
     other = _compile_other_properties(compiler, schema, coerce, list(properties))
     tests = make_length_tests(schema, "Properties", "properties")
     plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
@@ -98,10 +100,15 @@ def compile_object(compiler: NodeCompiler, schema: Mapping[str, Any], *, coerce:
             if len(problems) >= MAX_PROBLEMS:
                 break
         if not items.keys() >= needed:
-            problems += [((at, name), text) for name, text in missing if name not in items][:MAX_PROBLEMS]
+            missing = islice((name for name in required if name not in items), MAX_PROBLEMS)
+            problems += [((at, name), partial(_describe_missing, compiler, declared.get(name))) for name in missing]
         return run_tests(result, tests, at, problems) if tests else result
 
     return check
+
+
+def _describe_missing(compiler: NodeCompiler, schema: Any) -> str:
+    return f"missing, {compiler.describe(schema)} is required"
 
 
 def _parse_text_of_object(value: Any, at: ValuePath, problems: Problems, *, coerce: bool) -> dict[str, Any] | None:
@@ -153,8 +160,8 @@ def _compile_other_properties(
 def _suggest_name(key: Any, names: Sequence[str]) -> str:
     from difflib import get_close_matches  # a millisecond at import, and only errors need it
 
-    near = get_close_matches(key, names, 1) if isinstance(key, str) else []
-    known = f"there are {', '.join(names)}" if names else "none are taken"
+    near = get_close_matches(key, names[:MAX_NAMED], 1) if isinstance(key, str) else []
+    known = f"there are {join_some(names, len(names))}" if names else "none are taken"
     return f"there is no such parameter; {f'did you mean {near[0]!r}?' if near else known}"
 
 

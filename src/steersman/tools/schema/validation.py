@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from steersman.tools.schema import checks
 from steersman.tools.schema.checks import (
+    MAX_NAMED,
     MAX_PROBLEMS,
     ForeignSchema,
     Node,
@@ -20,6 +21,7 @@ from steersman.tools.schema.checks import (
     ValuePath,
     accept_anything,
     compile_enum,
+    join_some,
     refuse_anything,
 )
 from steersman.tools.schema.containers import compile_array, compile_object
@@ -39,7 +41,11 @@ _OBJECT_WORDS = frozenset(("properties", "required", "additionalProperties", "pa
 _ARRAY_WORDS = frozenset(("items", "prefixItems"))
 _MAX_SHOWN = 10
 _MAX_ALTERNATIVES = 300_000
-_FEW_PARTS = 8
+# The most items of values that alternatives and the parts of chains may look at, each on its own: as many take up to a
+# second. A text may have to be parsed, and counts as an item for so many characters.
+_MAX_WORK = 1_000_000
+_CHARACTERS_PER_ITEM = 32
+_MAX_LABEL_LENGTH = 20_000
 
 
 class InvalidArguments(ToolError, ValueError):
@@ -61,7 +67,7 @@ def compile_schema(
 
     def check(value: Any) -> Any:
         problems: Problems = []
-        compiler.tried = 0
+        compiler.tried = compiler.work = 0
         try:
             result = node(value, None, problems)
         except TooManyAlternatives:
@@ -82,11 +88,12 @@ class TooManyAlternatives(Exception):
 class Compiler:
     """Compiles the parts of one schema into functions, each part once. Recursive schemas are supported.
 
-    `tried` counts the alternatives that a value was checked against, and the parts of long chains (`allOf`): nested
-    alternatives multiply, and so do the values of a list and the alternatives for each.
+    `tried` counts the alternatives that a value was checked against: nested alternatives multiply, and so do the values
+    of a list and the alternatives for each. `work` counts what all of them, and the parts of chains (`allOf`), look at:
+    each looks at the whole value.
     """
 
-    __slots__ = ("_known", "_labels", "_references", "_root", "is_foreign", "tried")
+    __slots__ = ("_known", "_labels", "_references", "_root", "is_foreign", "tried", "work")
 
     def __init__(self, root: Mapping[str, Any] | bool) -> None:
         self._root = root
@@ -95,7 +102,7 @@ class Compiler:
         # Keyed by identity; the part is kept alive beside its result, so that its id is not reused.
         self._known: dict[tuple[int, bool], tuple[Any, Node]] = {}
         self._labels: dict[int, tuple[Any, str]] = {}
-        self.tried = 0
+        self.tried = self.work = 0
 
     def compile(self, schema: Any, *, coerce: bool) -> Node:
         """Compile one schema, or return its cached function."""
@@ -117,20 +124,33 @@ class Compiler:
         return parts[0] if len(parts) == 1 else self._chain_nodes(parts)
 
     def _chain_nodes(self, parts: Sequence[Node]) -> Node:
-        counted = len(parts) if len(parts) > _FEW_PARTS else 0
-
         def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-            self.tried += counted
-            if self.tried > _MAX_ALTERNATIVES:
-                raise TooManyAlternatives
+            size = _count_items(value)
             before = len(problems)
             for part in parts:
+                self._add_work(size)
                 value = part(value, at, problems)
                 if len(problems) > before:
                     break
             return value
 
         return check
+
+    def _negate(self, node: Node) -> Node:
+        def check(value: Any, at: ValuePath, problems: Problems) -> Any:
+            self._add_work(_count_items(value))
+            found: Problems = []
+            node(value, at, found)
+            if not found:
+                problems.append((at, f"this value is not allowed here, got {format_value(value)}"))
+            return value
+
+        return check
+
+    def _add_work(self, size: int) -> None:
+        self.work += size
+        if self.work > _MAX_WORK:
+            raise TooManyAlternatives
 
     def describe(self, schema: Any) -> str:
         """Describe what a schema expects."""
@@ -143,7 +163,8 @@ class Compiler:
             return "a value"
         schema = cast(Mapping[str, Any], schema)
         if "enum" in schema:
-            return "one of " + ", ".join(format_value(value) for value in schema["enum"])
+            allowed = schema["enum"]
+            return f"one of {join_some(list(map(format_value, allowed[:MAX_NAMED])), len(allowed))}"
         if "const" in schema:
             return format_value(schema["const"])
         if types := _read_types(schema):
@@ -154,7 +175,8 @@ class Compiler:
             return self.describe(target) if isinstance(target, Mapping) and "type" in target else "a value"
         for word in ("anyOf", "oneOf"):
             if word in schema:
-                return " or ".join(dict.fromkeys(self.describe(branch) for branch in schema[word]))
+                labels = dict.fromkeys(self.describe(branch) for branch in schema[word][:MAX_NAMED])
+                return " or ".join(labels)[:_MAX_LABEL_LENGTH]
         return "a value"
 
     def compile_union(
@@ -165,6 +187,7 @@ class Compiler:
 
         def check(value: Any, at: ValuePath, problems: Problems) -> Any:
             failures: list[Problems] = []
+            size = _count_items(value)
             for branches in passes:
                 if self.tried > _MAX_ALTERNATIVES:
                     raise TooManyAlternatives
@@ -172,6 +195,7 @@ class Compiler:
                 taken: list[Any] = []
                 for branch in branches:
                     self.tried += 1
+                    self._add_work(size)
                     found: Problems = []
                     result = branch(value, at, found)
                     if found:
@@ -212,7 +236,7 @@ class Compiler:
                 label = self.describe({word: branches})
                 parts.append(self.compile_union(nodes, label, coerce=coerce, exclusive=word == "oneOf"))
         if "not" in schema:
-            parts = [*(parts or [accept_anything]), _negate(self.compile(schema["not"], coerce=False))]
+            parts = [*(parts or [accept_anything]), self._negate(self.compile(schema["not"], coerce=False))]
         return parts
 
     def _compile_types(self, types: Sequence[str], schema: Mapping[str, Any], coerce: bool) -> Node:
@@ -255,7 +279,7 @@ def _read_types(schema: Mapping[str, Any]) -> tuple[str, ...]:
         if not _OBJECT_WORDS.isdisjoint(schema):
             return ("object",)
         return () if _ARRAY_WORDS.isdisjoint(schema) else ("array",)
-    types = (declared,) if isinstance(declared, str) else tuple(cast(Sequence[Any], declared))
+    types = (declared,) if isinstance(declared, str) else tuple(dict.fromkeys(cast(Sequence[Any], declared)))
     for name in types:
         if name not in _LABELS:
             raise ValueError(f"Unknown type {name!r} in a JSON Schema; the types are {', '.join(_LABELS)}.")
@@ -277,15 +301,19 @@ def _describe_misfit(label: str, value: Any) -> str:
     return f"expected {label}, got {format_value(value)}"
 
 
-def _negate(node: Node) -> Node:
-    def check(value: Any, at: ValuePath, problems: Problems) -> Any:
-        found: Problems = []
-        node(value, at, found)
-        if not found:
-            problems.append((at, f"this value is not allowed here, got {format_value(value)}"))
-        return value
-
-    return check
+def _count_items(value: Any) -> int:
+    """Count what is in a value, with what is inside of that; no further than is allowed."""
+    count, waiting = 0, [value]
+    while waiting and count <= _MAX_WORK:
+        item = waiting.pop()
+        count += 1
+        if isinstance(item, str):
+            count += len(item) // _CHARACTERS_PER_ITEM
+        elif isinstance(item, dict):
+            waiting += cast(dict[Any, Any], item).values()
+        elif isinstance(item, list | tuple):
+            waiting += cast(Sequence[Any], item)
+    return count
 
 
 def _find_nearest(failures: Sequence[Problems], at: ValuePath) -> Problems | None:
