@@ -116,7 +116,7 @@ def test_the_event_of_parts_of_unknown_types_is_read_once() -> None:
     ]
 
 
-@each_row("paths", [[f"$.a{at}[99999]" for at in range(50)], ["$" + ".a" * 200]])
+@each_row("paths", [[f"$.a{at}[99999]" for at in range(50)], ["$" + ".a" * 200], ["$.a[" + "9" * 5_000 + "]"]])
 def test_a_few_bytes_of_paths_do_not_make_large_arguments(paths: list[str]) -> None:
     """A list is filled up to the place that a path names: 20 kB of such paths would take more than a gigabyte."""
     given = [{"jsonPath": path, "numberValue": 1} for path in paths]

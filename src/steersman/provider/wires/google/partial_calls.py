@@ -16,6 +16,7 @@ from steersman.provider.wires.google.chunks import Call, PartialArgument
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 _MAX_MISSING = 100_000  # items of lists that a call may leave out: a path of a few bytes may name a far one
 _MAX_DEPTH = 128
+_MAX_DIGITS = 1_000
 
 
 class PartialCall:
@@ -99,6 +100,7 @@ class PartialCall:
 
 def _read_step(found: re.Match[str]) -> str | int:
     if found[2] is not None:
-        return int(found[2])
+        # Python reads no number of thousands of digits; of one so long, the beginning is too far as well.
+        return int(found[2][:_MAX_DIGITS])
     name = found[1] or found[3] or found[4] or ""
     return re.sub(r"\\(.)", r"\1", name)
