@@ -491,3 +491,17 @@ def test_a_reader_looks_once_at_what_is_there_and_gets_nothing_damaged_since(fol
     writer.close()
     with closing(store.open("a")) as again:
         assert [problem.where for problem in again.problems] == ["the file", "record 1"]
+
+
+@pytest.mark.parametrize("key", [2**63 - 1, -(2**63)])
+def test_the_key_of_a_record_that_is_the_last_possible_one_does_not_hang_the_opening(folder: Path, key: int) -> None:
+    """failures.md H3: the search for the numbers of sessions ends also where they would begin anew."""
+    store = SqliteStore(folder / NAME)
+    with closing(store.create("a")) as writer:
+        writer.append([make_record(seq) for seq in range(1, 4)])
+    with closing(sqlite3.connect(store.path)) as other:
+        other.execute("UPDATE records SET key = ? WHERE key = (SELECT max(key) FROM records)", (key,))
+        other.commit()
+    records, problems = found(store, "a")
+    assert [record.seq for record in records] == [1, 2]
+    assert problems != []

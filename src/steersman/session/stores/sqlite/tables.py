@@ -50,12 +50,12 @@ _OBJECTS = {1: 4, MAJOR: 7}  # the tables and indexes above, and sqlite_sequence
 _NUMBERS = """
 WITH RECURSIVE used (number) AS (
     SELECT (SELECT key >> 32 FROM records ORDER BY key LIMIT 1)
-    UNION ALL
+    UNION
     SELECT (SELECT key >> 32 FROM records WHERE key >= (used.number + 1) << 32 ORDER BY key LIMIT 1)
     FROM used WHERE used.number IS NOT NULL
 ) SELECT number FROM used WHERE number IS NOT NULL
 """
-"""The numbers of the sessions that have records."""
+"""The numbers of the sessions that have records. With UNION it ends also where the key after the last one overflows."""
 # Error codes for trouble around the file; any other one means that the file is damaged.
 _OUTSIDE = frozenset(
     (
