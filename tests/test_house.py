@@ -104,7 +104,7 @@ WALL_CLOCK = {
     "a point in time that a server names without its own date": [
         "provider/wires/anthropic/errors.py",
         "provider/wires/bedrock/errors.py",
-        "provider/streaming/normalize.py",
+        "provider/streaming/failures.py",
         "provider/wires/google/errors.py",
         "provider/http/headers.py",
         "provider/wires/openai_chat/errors.py",

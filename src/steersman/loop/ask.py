@@ -18,14 +18,14 @@ from functools import partial
 import msgspec
 
 from steersman.context.repair import make_ids_unique
-from steersman.loop.compact import Overflow, compact_after_overflow, find_window, is_hopeless
+from steersman.loop.compact import Overflow, compact_after_overflow, is_hopeless
 from steersman.loop.deltas import DELTAS, emit_deltas, take_deltas
-from steersman.loop.request import emit_request, get_options, prepare_request
+from steersman.loop.request import emit_request, find_window, get_options, prepare_request
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save
-from steersman.loop.unreported import count_answer
-from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches, deliver_deltas
-from steersman.provider.streaming.normalize import stream_batches
+from steersman.loop.unreported import count_unreported
+from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches
+from steersman.provider.streaming.normalize import deliver_deltas, stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
 from steersman.types.content import has_truncated_call
 from steersman.types.errors import ErrorInfo
@@ -196,9 +196,11 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
-    if not state.is_counted:
+    if message.usage.known and not state.is_counted:
+        run.add_usage(message.usage)
+    elif not state.is_counted:
         log = run.context.log
-        count_answer(run, message, 0 if message.usage.known else max(0, log.tokens - log.estimator(message)))
+        count_unreported(run, message, max(0, log.tokens - log.estimator(message)))
     if message.usage.total is not None and not message.failed:
         run.context.head.mark_billed()
     run.emit_message(MessageEnd, message)

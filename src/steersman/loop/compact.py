@@ -17,16 +17,17 @@ from steersman.context.tokens import BYTES_PER_TOKEN, estimate_total_tokens
 from steersman.loop.config import can_take, resolve
 from steersman.loop.request import count_tokens, make_options
 from steersman.loop.run import Run
-from steersman.loop.unreported import count_answer
+from steersman.loop.unreported import count_unreported
 from steersman.policy.answers import call, decide
 from steersman.policy.hooks import HookError
 from steersman.policy.verdicts import Skip, Stop
-from steersman.provider.streaming.normalize import get_error_info, stream_events
+from steersman.provider.streaming.failures import get_error_info
+from steersman.provider.streaming.normalize import stream_events
 from steersman.types.content import TextContent, ToolCall
 from steersman.types.errors import ContextOverflowError, ProviderError, describe_exception, to_exception
 from steersman.types.events import CompactionEnded, CompactionStarted
 from steersman.types.messages import AgentMessage, AssistantMessage, Message, user_message
-from steersman.types.model import Model, Request
+from steersman.types.model import Request
 from steersman.types.stream import Done, Failed, FallbackNotice, RetryNotice
 
 _SHORTEN = "shorten the conversation."
@@ -83,7 +84,10 @@ async def summarise(run: Run, messages: Sequence[Message]) -> str:
     request = Request(SUMMARY_PROMPT, [user_message("\n\n".join(map(quote_message, messages)))])
     final = await _ask_for_summary(run, request)
     message = final.message
-    count_answer(run, message, estimate_total_tokens(request.messages))
+    if message.usage.known:
+        run.add_usage(message.usage)
+    else:
+        count_unreported(run, message, estimate_total_tokens(request.messages))
     if isinstance(final, Failed):
         info = get_error_info(final)
         info = msgspec.structs.replace(info, provider=info.provider or run.config.model.provider)
@@ -175,19 +179,6 @@ def _report_excess(run: Run, tokens: int, config: ContextConfig) -> None:
 def is_hopeless(run: Run, overflow: Overflow) -> bool:
     """Whether the hardest compaction freed too little before, for a request that was at most 10% shorter."""
     return overflow.sent < run.futile.billed * _GROWTH
-
-
-def find_window(run: Run, message: AssistantMessage, fallbacks: int) -> int | None:
-    """The context window of the model that gave the answer, after so many fallbacks."""
-    own = run.config.model
-    if not run.config.fallbacks:
-        return own.context_window
-    models = [own, *(model for model in run.config.fallbacks if isinstance(model, Model))]
-    # Another server may have the same model with another window: look first at those that were asked last.
-    for model in (*models[fallbacks:], *models):
-        if (model.id, model.provider) == (message.model, message.provider):
-            return model.context_window
-    return own.context_window
 
 
 async def compact_after_overflow(run: Run, overflow: Overflow) -> str | None:

@@ -23,7 +23,7 @@ from steersman.provider.streaming.retry import with_retry
 from steersman.provider.streaming.retry_strategy import Retry
 from steersman.types.errors import AuthenticationError, ContextOverflowError
 from steersman.types.events import TurnRequest
-from steersman.types.messages import AgentMessage, to_messages
+from steersman.types.messages import AgentMessage, AssistantMessage, to_messages
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolChoice
 
 
@@ -279,3 +279,16 @@ def _check_window(request: Request, model: Model) -> None:
                 f"{model.context_window}.",
                 provider=model.provider,
             )
+
+
+def find_window(run: Run, message: AssistantMessage, fallbacks: int) -> int | None:
+    """The context window of the model that gave the answer, after so many fallbacks."""
+    own = run.config.model
+    if not run.config.fallbacks:
+        return own.context_window
+    models = [own, *(model for model in run.config.fallbacks if isinstance(model, Model))]
+    # Another server may have the same model with another window: look first at those that were asked last.
+    for model in (*models[fallbacks:], *models):
+        if (model.id, model.provider) == (message.model, message.provider):
+            return model.context_window
+    return own.context_window

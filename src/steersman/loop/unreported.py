@@ -8,11 +8,8 @@ from steersman.types.model import Model
 from steersman.types.usage import Prices, Usage, add_cost
 
 
-def count_answer(run: Run, message: AssistantMessage, sent: int) -> None:
-    """Add the usage of an answer to a run; `sent` is about how many tokens its request had."""
-    if message.usage.known:
-        run.add_usage(message.usage)
-        return
+def count_unreported(run: Run, message: AssistantMessage, sent: int) -> None:
+    """Add an estimate for an answer to a run; `sent` is about how many tokens its request had."""
     written = run.context.log.estimator(message)
     estimate = add_cost(Usage(input=sent, output=written), _find_prices(run, message))
     run.add_usage(message.usage, estimated_tokens=sent + written, estimated_cost=estimate.cost or 0.0)

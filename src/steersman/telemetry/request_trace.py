@@ -12,14 +12,8 @@ from opentelemetry.context import attach, get_current
 from opentelemetry.trace import SpanKind, set_span_in_context
 
 from steersman.provider.streaming.batches import BatchedStreamFn, Batches, GeneratedBatches
-from steersman.provider.streaming.normalize import (
-    ModelCall,
-    close_stream,
-    get_error_info,
-    open_stream,
-    to_error_info,
-    to_event,
-)
+from steersman.provider.streaming.failures import get_error_info, to_error_info
+from steersman.provider.streaming.normalize import ModelCall, close_stream, open_stream, to_event
 from steersman.telemetry import names
 from steersman.telemetry.backlog import LateSpan
 from steersman.telemetry.content import write_instructions, write_messages

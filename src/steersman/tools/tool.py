@@ -75,6 +75,7 @@ class Tool(Generic[P, R]):
         "__name__",
         "_calling",
         "_check",
+        "_is_plain",
         "_parameters",
         "access",
         "description",
@@ -135,6 +136,7 @@ class Tool(Generic[P, R]):
 
     def _set_calling(self, calling: CallingConvention) -> None:
         self._calling = calling
+        self._is_plain = calling.is_plain
         try:
             self._check = compile_schema(calling.schema)
         except ValueError as error:
@@ -170,7 +172,7 @@ class Tool(Generic[P, R]):
         """Run the tool with checked arguments; exceptions of the tool pass through."""
         calling = self._calling
         try:
-            if calling.is_plain:
+            if self._is_plain:
                 value = await calling.function(**arguments)
             else:
                 positional, named = _bind(calling, arguments, ctx)

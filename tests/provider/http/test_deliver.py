@@ -16,8 +16,8 @@ from tests.rows import each_row
 
 from steersman import Agent
 from steersman.provider.models.registry import find_stream_fn
-from steersman.provider.streaming.batches import Batch, deliver_deltas
-from steersman.provider.streaming.normalize import DELTAS, stream_batches
+from steersman.provider.streaming.batches import Batch
+from steersman.provider.streaming.normalize import DELTAS, deliver_deltas, stream_batches
 from steersman.provider.streaming.retry import with_retry
 from steersman.provider.streaming.retry_strategy import Retry
 from steersman.testing import answer

@@ -10,8 +10,8 @@ import msgspec
 
 from steersman.provider.http.client import http_stream
 from steersman.provider.scripted.script import Turn
-from steersman.provider.streaming.batches import Batch, deliver_deltas
-from steersman.provider.streaming.normalize import stream_batches
+from steersman.provider.streaming.batches import Batch
+from steersman.provider.streaming.normalize import deliver_deltas, stream_batches
 from steersman.provider.wires.protocol import HttpRequest
 from steersman.provider.wires.retry_after import classify_status
 from steersman.testing.servers.base import DeltaBytes, Received, Reply, StrictServer, split_text, sse

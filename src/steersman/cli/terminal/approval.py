@@ -268,6 +268,8 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def _tell(text: str, width: int) -> list[str]:
     """Wraps a sentence that quotes text of others: its other rows are indented, so that none looks like a new line."""
+    if "\n" not in text and measure_widest(text) <= width:
+        return [text]
     first, *others = _wrap(text, max(1, width - len(_INDENT)))
     return [first, *[_INDENT + line for line in others]]
 

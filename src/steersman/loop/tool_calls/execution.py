@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Coroutine
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -38,8 +39,8 @@ class Slot:
     """A tool call on its way to its result."""
 
     __slots__ = (
-        "admitted", "answer", "args", "began", "call", "effects", "gate", "given", "index", "intended", "keys",
-        "result", "started", "stopping", "task", "terminate", "timer", "token", "tool", "waits",
+        "admitted", "answer", "args", "began", "call", "context", "effects", "gate", "given", "index", "intended",
+        "keys", "result", "started", "stopping", "task", "terminate", "timer", "token", "tool", "waits",
     )  # fmt: skip
 
     def __init__(self, call: ToolCall, index: int, result: ToolResultMessage | None = None) -> None:
@@ -56,6 +57,8 @@ class Slot:
         self.intended = False
         self.started = False
         self.began = 0.0
+        # What subscribers have set for this call alone when it started, such as the current span.
+        self.context: Context | None = None
         self.token: CancelToken | None = None
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -99,6 +102,8 @@ def emit_start(run: Run, slot: Slot) -> None:
     if run.is_wanted(ToolExecutionStart):
         call = slot.call
         run.show(ToolExecutionStart(run.loop_id, run.seq, run.clock(), call.id, call.name, slot.args))
+        if run.dispatcher.callbacks:
+            slot.context = copy_context()
 
 
 def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
@@ -187,7 +192,7 @@ def begin_call(run: Run, slot: Slot) -> None:
     """Run a call that has started in a task of its own, with its timeout."""
     tool = cast(Tool, slot.tool)
     loop = asyncio.get_running_loop()
-    slot.task = _start_task(loop, _execute(run, slot, tool))
+    slot.task = _start_task(loop, _execute(run, slot, tool), slot.context)
     timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
     if timeout is not None and slot.result is None:
         slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
@@ -195,16 +200,20 @@ def begin_call(run: Run, slot: Slot) -> None:
 
 if sys.version_info >= (3, 12):
 
-    def _start_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context | None
+    ) -> asyncio.Task[None]:
         """A task whose first step is taken at once, unless the loop makes its tasks in its own way."""
         if isinstance(loop, asyncio.BaseEventLoop) and loop.get_task_factory() is None:
-            return asyncio.Task(work, loop=loop, eager_start=True)
-        return loop.create_task(work)
+            return asyncio.Task(work, loop=loop, context=context, eager_start=True)
+        return loop.create_task(work, context=context)
 
 else:
 
-    def _start_task(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        return loop.create_task(work)
+    def _start_task(
+        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context | None
+    ) -> asyncio.Task[None]:
+        return loop.create_task(work, context=context)
 
 
 def _expire(run: Run, slot: Slot, text: str) -> None:

@@ -29,16 +29,6 @@ class Batches(Protocol):
     def aclose(self) -> Awaitable[None]: ...
 
 
-def deliver_deltas(batches: object, take: TakeDeltas) -> None:
-    """Let an answer give deltas to `take` while its reader waits for a batch, and goes on waiting, if it can do that.
-
-    What is not taken is in the next batch.
-    """
-    deliver_to: Callable[[TakeDeltas], None] | None = getattr(batches, "deliver_to", None)
-    if deliver_to is not None:
-        deliver_to(take)
-
-
 class BatchedStreamFn(msgspec.Struct, frozen=True):
     """A `StreamFn` made of a function that gives batches, for callers that can take several events at a time.
 

@@ -6,14 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from steersman.provider.streaming.batches import Batches
-from steersman.provider.streaming.normalize import (
-    ModelCall,
-    NextAttempt,
-    NormalizedStreamFn,
-    get_error_info,
-    get_usage,
-    run_attempts,
-)
+from steersman.provider.streaming.failures import get_error_info, get_usage
+from steersman.provider.streaming.normalize import ModelCall, NextAttempt, NormalizedStreamFn, run_attempts
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
 from steersman.types.stream import Failed, FallbackNotice
 

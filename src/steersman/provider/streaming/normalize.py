@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
-from time import time
 from typing import Any, Self, TypeAlias, cast, get_args
 
 import msgspec
@@ -18,26 +17,23 @@ from steersman.provider.streaming.batches import (
     Batches,
     Events,
     TakeDeltas,
-    deliver_deltas,
     flatten_batches,
 )
+from steersman.provider.streaming.failures import get_error_info, recognize_overflow, to_error_info
 from steersman.provider.streaming.partial import build_content, partial_message
 from steersman.provider.wires.protocol import MAX_TOOL_CALLS, describe_many_calls
-from steersman.provider.wires.retry_after import classify_status, parse_retry_after
-from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError, ProviderError, describe_exception
+from steersman.provider.wires.retry_after import classify_status
+from steersman.types.errors import ErrorInfo, IncompleteStreamError, ProtocolError
 from steersman.types.messages import AssistantMessage, to_message
 from steersman.types.model import Model, Request, StreamFn, StreamOptions
 from steersman.types.stream import Delta, Done, Failed, FallbackNotice, Reset, RetryNotice, StreamEvent, StreamStart
-from steersman.types.usage import Usage, add_cost
+from steersman.types.usage import add_cost
 
 DELTAS: frozenset[type] = frozenset(get_args(Delta)) - {Reset}
 """The event types that show a part of the answer."""
 
 _CLOSING_SECONDS = 2.0
-# The exceptions of HTTP clients for a broken connection; by name, so that no client has to be imported.
-_CONNECTION_ERRORS = frozenset(("ClientConnectionError", "ClientPayloadError", "TransportError", "APIConnectionError"))
 _KNOWN: tuple[type, ...] = get_args(StreamEvent)
-_LIMITED = 429
 
 
 class NormalizedStreamFn(BatchedStreamFn, frozen=True):
@@ -80,6 +76,16 @@ def stream_batches(stream_fn: StreamFn, model: Model, request: Request, options:
 def run_attempts(ask: ModelCall, decide: DecideNext | None = None) -> Batches:
     """Call the model until there is an answer or `decide` gives up; events before a `Reset` no longer count."""
     return _Attempts(ask, decide)
+
+
+def deliver_deltas(batches: object, take: TakeDeltas) -> None:
+    """Let an answer give deltas to `take` while its reader waits for a batch, and goes on waiting, if it can do that.
+
+    What is not taken is in the next batch.
+    """
+    deliver_to: Callable[[TakeDeltas], None] | None = getattr(batches, "deliver_to", None)
+    if deliver_to is not None:
+        deliver_to(take)
 
 
 class _Attempts:
@@ -311,7 +317,7 @@ def build_terminal_event(
         changes["usage"] = add_cost(message.usage, model.prices)
     if isinstance(outcome, Done):
         return Done(msgspec.structs.replace(message, **changes)) if changes else outcome
-    info = _recognize_overflow(get_error_info(outcome))
+    info = recognize_overflow(get_error_info(outcome))
     if not message.failed:
         changes["stop_reason"] = "error"
     changes["error_message"] = message.error_message or info.message
@@ -331,43 +337,6 @@ def _check_answer(done: Done) -> Done | Failed:
     return Failed(failed, ErrorInfo("protocol", describe_many_calls()))
 
 
-def _recognize_overflow(info: ErrorInfo) -> ErrorInfo:
-    """Recognize a context overflow that only the message tells."""
-    from steersman.provider.wires.overflow import is_overflow  # only a failure pays for it
-
-    if info.kind in ("invalid_request", "internal") and is_overflow(info.message, status=info.status):
-        return msgspec.structs.replace(info, kind="context_overflow")
-    return info
-
-
-def to_error_info(error: BaseException) -> ErrorInfo:
-    """What an exception of a `StreamFn` means: by its kind, else its status, else its class name."""
-    words = describe_exception(error)
-    if isinstance(error, ProviderError):
-        info = error.info if error.info.message else msgspec.structs.replace(error.info, message=words)
-        if info.kind == "internal" and info.status is not None:
-            return msgspec.structs.replace(info, kind=classify_status(info.status))
-        return info
-    status: object = getattr(error, "status", getattr(error, "status_code", None))
-    if isinstance(status, int):
-        return ErrorInfo(classify_status(status), words, status=status, retry_after=_find_retry_after(error, status))
-    if isinstance(error, TimeoutError):
-        return ErrorInfo("stalled", words)
-    if isinstance(error, OSError) or not _CONNECTION_ERRORS.isdisjoint(base.__name__ for base in type(error).__mro__):
-        return ErrorInfo("network", words)
-    if isinstance(error, EOFError):
-        return ErrorInfo("incomplete", words)
-    return ErrorInfo("internal", words)
-
-
-def _find_retry_after(error: BaseException, status: int) -> float | None:
-    """The Retry-After of another client's exception, if it holds the headers of the response."""
-    headers: object = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
-    if not isinstance(headers, Mapping):
-        return None
-    return parse_retry_after(cast(Mapping[str, str], headers), clock=time, limited=status == _LIMITED)
-
-
 def has_shown_deltas(seen: Sequence[StreamEvent]) -> bool:
     """Whether a consumer has seen a part of the answer since the last reset."""
     for event in reversed(seen):
@@ -383,17 +352,3 @@ def decide_next(final: Done | Failed, attempt: int, decide: DecideNext | None) -
     if decide is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
         return final
     return decide(final, attempt)
-
-
-def get_error_info(failed: Failed) -> ErrorInfo:
-    """The error of a failure, from the event or else from its message."""
-    if failed.error is not None:
-        return failed.error
-    message = failed.message
-    kind = message.error_kind or ("refused" if message.stop_reason == "refusal" else "internal")
-    return ErrorInfo(kind, message.error_message or "The model's answer failed without saying why.")
-
-
-def get_usage(failed: Failed) -> Usage | None:
-    """The usage of the failed attempt, if the provider reported it."""
-    return failed.message.usage if failed.message.usage.known else None

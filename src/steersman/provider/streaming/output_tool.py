@@ -14,7 +14,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from steersman.provider.streaming.batches import BatchedStreamFn, Batches, Events, batch_singly
-from steersman.provider.streaming.normalize import DELTAS, get_error_info, stream_events
+from steersman.provider.streaming.failures import get_error_info
+from steersman.provider.streaming.normalize import DELTAS, stream_events
 from steersman.types.content import Content, TextContent, ToolCall
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse, ToolSpec

@@ -15,16 +15,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from steersman.provider.streaming.batches import Batches
-from steersman.provider.streaming.normalize import (
-    DecideNext,
-    ModelCall,
-    NextAttempt,
-    NormalizedStreamFn,
-    get_error_info,
-    get_usage,
-    run_attempts,
-    to_error_info,
-)
+from steersman.provider.streaming.failures import get_error_info, get_usage, to_error_info
+from steersman.provider.streaming.normalize import DecideNext, ModelCall, NextAttempt, NormalizedStreamFn, run_attempts
 from steersman.provider.streaming.retry_strategy import Retry, RetryStrategy, draw_random, get_requested_wait
 from steersman.provider.streaming.timeouts import with_timeouts
 from steersman.types.errors import ErrorInfo

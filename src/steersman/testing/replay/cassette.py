@@ -22,7 +22,8 @@ from typing import Any, Final, Literal, Self, TypeAlias, cast
 import msgspec
 
 from steersman.provider.models.registry import find_known_keys, find_stream_fn
-from steersman.provider.streaming.normalize import ModelCall, close_stream, open_stream, to_error_info
+from steersman.provider.streaming.failures import to_error_info
+from steersman.provider.streaming.normalize import ModelCall, close_stream, open_stream
 from steersman.session.records import redact_values, to_json_value
 from steersman.types import wire
 from steersman.types.errors import ErrorInfo, InvalidRequestError, ProviderError

@@ -64,6 +64,7 @@ def compile_schema(
         node = compiler.compile(schema, coerce=coerce)
     except RecursionError:
         raise ValueError("The JSON Schema is nested too deeply, or contains itself without a reference.") from None
+    compiler.forget_parts()
 
     def check(value: Any) -> Any:
         problems: Problems = []
@@ -110,6 +111,11 @@ class Compiler:
         if key not in self._known:
             self._known[key] = (schema, self._compile_new(schema, coerce))
         return self._known[key][1]
+
+    def forget_parts(self) -> None:
+        """Forget the compiled parts: they know the compiler, and would be garbage with it."""
+        self._known.clear()
+        self._references.clear()
 
     def _compile_new(self, schema: Any, coerce: bool) -> Node:
         if schema is True or schema == {}:

@@ -25,9 +25,8 @@ from steersman.provider.streaming.batches import (
     Batches,
     GeneratedBatches,
     TakeDeltas,
-    deliver_deltas,
 )
-from steersman.provider.streaming.normalize import ModelCall
+from steersman.provider.streaming.normalize import ModelCall, deliver_deltas
 from steersman.provider.streaming.output_tool import with_output_tool
 from steersman.provider.wires.anthropic.decode import PAUSED, AnthropicDecoder
 from steersman.provider.wires.anthropic.encode import encode_request, encode_tools
