@@ -231,6 +231,7 @@ class Tool(Generic[P, R]):
         copy._calling = msgspec.structs.replace(
             self._calling, function=execute, threaded=False, bundled=True, context="", positional=()
         )
+        copy._is_plain = False
         return copy
 
     def _copy(self, execute: Callable[..., Any]) -> Tool:
