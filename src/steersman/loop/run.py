@@ -198,7 +198,7 @@ class Run:
             self.show(kind(self.loop_id, self.seq, self.clock(), message))
 
     def is_wanted(self, kind: Callable[..., AgentEvent]) -> bool:
-        """Whether anybody gets the event of this class that is due now; one that nobody gets is only counted."""
+        """Whether an event of this class, due now, has a reader or a subscriber; without one it is only counted."""
         if self.ending.phase >= _ENDED:
             return False
         if self.outside:
