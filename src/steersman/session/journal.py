@@ -307,7 +307,7 @@ class JournalWriter:
                 self._due = time.monotonic() + self._retry
                 due = [tell for _, tell in self._waiting[: self._answering]]
                 del self._waiting[: self._answering]
-        # Without the lock: whoever is told goes on at once, and the first thing that it does may be to add a record.
+        # Without the lock: the run goes on at once, and the first thing that it does may be to add a record.
         for tell in due:
             tell()
         if refused is None and (tell := self.on_saved) is not None:

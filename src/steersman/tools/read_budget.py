@@ -1,4 +1,4 @@
-"""How much is read of a project that nobody trusts yet: one bound for all files that are looked for at a start."""
+"""How much is read of a project before it is trusted: one bound for all files that are looked for at a start."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Slot:
         self.index = index
         self.tool: Tool | None = None
         self.args: dict[str, Any] = call.arguments
-        # Equal arguments that nobody else has seen, for the tool, which may change them.
+        # A copy of the arguments for the tool alone, which may change them.
         self.given: dict[str, Any] | None = None
         self.keys: frozenset[str] = _NO_KEYS
         self.admitted = False

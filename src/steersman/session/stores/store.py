@@ -225,7 +225,7 @@ class ReleasedHandle(SharedHandle, Protocol):
     def close_and_look(self) -> Sequence[tuple[int, bytes]] | None:
         """Close it, and then read the queue as `read_queue` does; `None` if the store did not answer.
 
-        Whoever queues something after that finds no writer.
+        A program that queues something after that finds no writer.
         """
         ...
 
