@@ -227,6 +227,23 @@ async def test_an_imported_session_brings_no_settings(tmp_path: Path) -> None:
     assert config.execution_limits.max_turns != 10_000
 
 
+async def test_an_imported_session_chooses_no_agent(tmp_path: Path) -> None:
+    """docs/sessions.md: each agent has its own tools and rules."""
+    agents = {"reader": make_agent("Read."), "owner": make_agent("Owned.")}
+    async with run_server(agents, store=tmp_path / "theirs.db") as client:
+        _, made = await client.send("POST", "/sessions", {"agent": "owner"})
+    with Session.open(tmp_path / "theirs.db", made["id"]) as theirs:
+        theirs.export(tmp_path / "theirs.jsonl")
+    Session.import_(tmp_path / "theirs.jsonl", tmp_path / "ours.db").close()
+    async with run_server(agents, store=tmp_path / "ours.db") as client:
+        await client.act(made["id"], "prompt", {"content": "Hi."})
+        events = await client.collect(made["id"])
+        _, listed = await client.send("GET", "/sessions")
+    said = [event["message"]["content"][0]["text"] for _, event in events if event["type"] == "message_end"]
+    assert said == ["Hi.", "Read."]
+    assert [one["agent"] for one in listed["sessions"]] == [""]
+
+
 async def test_a_run_that_goes_on_with_an_answer_keeps_no_events_for_a_reader(tmp_path: Path) -> None:
     """S4: watchers read the hub, so the events of a run are not kept a second time until it ends."""
     gate, store = Gate(), SqliteStore(tmp_path / "s.db")

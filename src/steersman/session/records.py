@@ -50,7 +50,7 @@ CONFIGURED: Final = "configured"
 KINDS: Final = TREE | {
     HEADER, STATE, ARTIFACT, CONTENT, SERVED, TRACE, CONFIGURED, "imported", "leaf", "label", "run_start", "run_end",
     "accepted", "delivered", "returned", "order", "intent", "result", "event", "receipt", "aside", "files_undone",
-    "evaluated", "score",
+    "evaluated", "score", "left_out", "damage",
 }  # fmt: skip
 """The types of all records that this version writes. A worker does not run a session that has others."""
 

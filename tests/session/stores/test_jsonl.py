@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.session.kit import types
 from tests.session.shaky import ShakyHandle
 
 from steersman import Session
@@ -232,6 +233,24 @@ def test_an_imported_session_brings_no_approvals(tmp_path: Path) -> None:
     left_out = Record("record_4", "record_3", 4, "left_out", make_record(4).time, {"type": "approval"})
     assert records == _session(left_out, make_record(5))
     assert told == []
+
+
+@pytest.mark.parametrize("kind", ["configured", "served"])
+def test_an_imported_session_brings_no_choice_of_a_server(tmp_path: Path, kind: str) -> None:
+    """docs/sessions.md: neither what its agent was allowed, nor which agent it has."""
+    path = tmp_path / "s.jsonl"
+    _exported(path, _session(make_record(4, type=kind, agent="owner", mode="bypass")))
+    records, _, _ = _imported(path)
+    assert records[-1].payload == {"type": kind}
+
+
+def test_what_stands_for_lost_records_is_known_to_all_who_read_it(tmp_path: Path) -> None:
+    """A worker runs no session with records of kinds that it does not know."""
+    path = tmp_path / "s.jsonl"
+    _exported_as_is(path, [*_session(make_record(4, type="configured", mode="plan")), make_record(9, type="aside")])
+    with Session.import_(path, MemoryStore()) as session:
+        assert types(session.records())[3:] == ["left_out", "damage", "aside", "imported"]
+        assert session.recorder.index.unknown.isdisjoint(("left_out", "damage"))
 
 
 def test_ids_in_a_file_are_not_trusted(tmp_path: Path) -> None:

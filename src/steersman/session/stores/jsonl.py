@@ -43,8 +43,9 @@ _SUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\s*\Z')
 _SUM_INSIDE = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 _START = re.compile(rb'\{"id":"[^"]*","parent":(?:null|"[^"]*"),"seq":[0-9]+,"type":"')
 _MOST = 16
-# What decides about permissions: what a server was configured to allow is an approval too.
-_NEVER_TAKEN = frozenset(("approval", "approvals", "configured"))
+# What decides about permissions: what a server was configured to allow is an approval too, and so is the choice of an
+# agent, which has its own tools and rules.
+_NEVER_TAKEN = frozenset(("approval", "approvals", "configured", "served"))
 _GROUP = 256
 _LONGEST_LINE = 256 * 1024 * 1024
 _MOST_BESIDE = 1000
