@@ -27,6 +27,18 @@ def test_a_question_takes_an_answer_also_before_a_run_that_goes_on_has_asked_it_
     assert not read_outline(lines).takes_answer("b")
 
 
+def test_a_question_in_whose_place_another_one_is_asked_after_a_restart_takes_no_answer() -> None:
+    """Its call would do something else by now."""
+    first: dict[str, Any] = {"type": "approval_requested", "approval_id": "a", "tool_call_id": "c"}
+    second = {**first, "approval_id": "b"}
+    of_sub_agents = [{**first, "approval_id": id, "parent_tool_call_id": "p"} for id in ("x", "y")]
+    start = ("run_start", {"loop_id": "l"})
+    asked = [("event", first), *(("event", each) for each in of_sub_agents)]
+    outline = read_outline(_encode([start, *asked, start, ("event", second)]))
+    assert [outline.takes_answer(id) for id in ("a", "b", "x", "y")] == [False, True, True, True]
+    assert outline.resolved == {"a"}
+
+
 def test_questions_and_receipts_of_an_imported_session_say_nothing_here() -> None:
     steps: list[tuple[str, dict[str, Any]]] = [
         ("run_start", {"loop_id": "l"}),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.server.kit import Client, Event, check_order, run_server
 from tests.server.program import Program, make_agent, run_program
 from tests.session.kit import cut, records, types
 
-from steersman import Agent, tool
+from steersman import Agent, Approval, tool
 from steersman.session import SqliteStore
 from steersman.testing import ScriptedModel, answer, call
+from steersman.tools import builtin_tools
 
 pytestmark = pytest.mark.real_time
 
@@ -52,6 +55,43 @@ async def test_an_open_question_is_still_open_after_a_restart(
     results = [event["result"]["details"]["status"] for _, event in rest if event["type"] == "tool_execution_end"]
     assert results == ["completed" if decision == "approve" else "denied"]
     assert rest[-1][1]["end_reason"] == "done"
+
+
+async def test_a_yes_after_a_restart_counts_for_what_was_shown_alone(tmp_path: Path) -> None:
+    """docs/tools.md: what a call would do has changed while the server was away, so it is asked about anew."""
+    workspace, store = tmp_path / "work", tmp_path / "s.db"
+    workspace.mkdir()
+    for name in ("notes.txt", "deploy.sh"):
+        (workspace / name).write_text(f"{name}\n")
+    link = workspace / "link"
+    link.symlink_to("notes.txt")
+
+    def make_writer(*script: Any) -> Callable[[], Agent]:
+        tools = builtin_tools(workspace, sandbox="off")
+        return lambda: Agent(ScriptedModel(*script).model, tools=tools, approval=Approval(workspace=workspace))
+
+    script = (answer(call("read", path="link")), answer(call("write", path="link", content="new\n")))
+    async with run_server(make_writer(*script), store=store) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Write."})
+        shown = await client.find(id, "approval_requested")
+    assert shown["preview"].startswith("notes.txt\n")
+    link.unlink()
+    link.symlink_to("deploy.sh")
+    async with run_server(make_writer("Done."), store=store) as client:
+        _, before = await client.send("GET", f"/sessions/{id}")
+        assert [one["approval_id"] for one in before["approvals"]] == [shown["approval_id"]]
+        await client.act(id, "approve", {"id": shown["approval_id"]})
+        asked = await client.find(id, "approval_requested", before["position"])
+        assert asked["preview"].startswith("deploy.sh\n")
+        assert asked["approval_id"] != shown["approval_id"]
+        again = await client.act(id, "approve", {"id": shown["approval_id"]})
+        await client.act(id, "deny", {"id": asked["approval_id"]})
+        rest = await client.collect(id, after=before["position"])
+    assert again["status"] == "resolved"
+    resolved = [(event["approval_id"], event["decision"]) for _, event in rest if event["type"] == "approval_resolved"]
+    assert resolved == [(asked["approval_id"], "denied")]
+    assert (workspace / "deploy.sh").read_text() == "deploy.sh\n"
 
 
 async def test_abort_ends_a_question_that_a_restart_has_left_open(tmp_path: Path) -> None:

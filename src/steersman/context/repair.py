@@ -34,11 +34,12 @@ NOT_STARTED = "Not run: the program ended before this call could start."
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A question whether a call may run, with the exact call that it is about."""
+    """A question whether a call may run, with the exact call that it is about, and what was shown of it."""
 
     approval_id: str
     tool_name: str
     args: Mapping[str, Any]
+    preview: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from steersman.session.orders import find_answer
 from steersman.session.records import decode
 from steersman.session.stores.store import Store
 
-_MARKS = (b'"approval_', b'"run_start"', b'"run_end"', b'"approve"', b'"deny"')
+_MARKS = (b'"approval_', b'"run_start"', b'"run_end"', b'"imported"', b'"approve"', b'"deny"')
 
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """A tool call that waits for approval. `is_answered` says whether a worker has heard an answer and not used it."""
+    """A tool call that waits for approval, with its `preview`: what it would do.
+
+    `is_answered` says whether a worker has heard an answer and not used it.
+    """
 
     approval_id: str
     tool_name: str
     args: Any
     reason: str
+    preview: str = ""
     is_answered: bool = False
 
 
@@ -39,18 +43,20 @@ def _find_questions(lines: Iterable[tuple[int, bytes]]) -> list[OpenQuestion]:
     for _, line in lines:
         if not any(mark in line for mark in _MARKS):
             continue
-        record = decode(line)
+        try:
+            record = decode(line)
+        except ValueError:
+            continue  # a damaged record says nothing
         fields = record.payload
-        if record.type == "run_end":
+        if record.type in ("run_start", "run_end", "imported"):
+            # A run that goes on asks its questions again, under other ids if the calls would do something else by now.
+            # Those of an imported session belong to another place.
             found.clear()
         elif record.type == "order" and (answer := find_answer(fields)) is not None:
             answers.add(answer.approval_id)
         elif record.type == "event":
             _follow_event(found, fields)
-    return [
-        OpenQuestion(each.approval_id, each.tool_name, each.args, each.reason, each.approval_id in answers)
-        for each in found.values()
-    ]
+    return [replace(each, is_answered=each.approval_id in answers) for each in found.values()]
 
 
 def _follow_event(found: dict[str, OpenQuestion], fields: Any) -> None:
@@ -58,6 +64,5 @@ def _follow_event(found: dict[str, OpenQuestion], fields: Any) -> None:
     if fields.get("type") == "approval_resolved":
         found.pop(id, None)
     elif fields.get("type") == "approval_requested":
-        found[id] = OpenQuestion(
-            id, str(fields.get("tool_name", "")), fields.get("args"), str(fields.get("reason", ""))
-        )
+        name, reason, preview = [str(fields.get(name, "")) for name in ("tool_name", "reason", "preview")]
+        found[id] = OpenQuestion(id, name, fields.get("args"), reason, preview)

@@ -21,7 +21,7 @@ from steersman.loop.entry import Start, start_run
 from steersman.server.answers import make_answer, read_answer
 from steersman.server.hub import Hub
 from steersman.server.order_starts import feed_followers, follow_orders
-from steersman.server.outline import Outline
+from steersman.server.outline import Outline, find_asked_call, list_replaced
 from steersman.server.receipts import Receipt, Receipts, make_receipt
 from steersman.session.orders import Order
 from steersman.session.records import CONFIGURED
@@ -55,8 +55,8 @@ class LiveSession(Receipts):
         self._answering: SubscriptionId | None = None
         # How questions are answered in the next run, if a message came too late for the run that goes on.
         self._next_approvals: Approvals | None = None
-        # The questions that a run has yet to ask again after a restart.
-        self._to_ask_again: set[str] = set()
+        # The questions that a run has yet to ask again after a restart, with their calls.
+        self._to_ask_again: dict[str, str] = {}
         assert session.recorder.journal is not None
         hub.attach(session.recorder.journal)
         agent.subscribe(hub.add_event)
@@ -316,12 +316,16 @@ class LiveSession(Receipts):
         if isinstance(event, ApprovalResolved):
             self._outline.resolved.add(event.approval_id)
         if isinstance(event, ApprovalRequested):
-            self._to_ask_again.discard(event.approval_id)
+            call = event.tool_call_id if event.parent_tool_call_id is None else ""
+            replaced = list_replaced(self._to_ask_again, event.approval_id, call)
+            self._outline.resolved |= replaced
+            for id in (event.approval_id, *replaced):
+                self._to_ask_again.pop(id, None)
 
     # Following runs
 
     def _follow(self, stream: EventStream[Any], approvals: Approvals) -> None:
-        self._to_ask_again.update(self._outline.questions)
+        self._to_ask_again.update({id: find_asked_call(asked) for id, asked in self._outline.questions.items()})
         self._outline.questions.clear()
         self._set_answering(answers=approvals == "wait")
         stream.channel.detach()  # watchers read the hub
@@ -331,7 +335,7 @@ class LiveSession(Receipts):
         """Wait for the run to end; messages that came too late for it start the next one."""
         try:
             result = await stream
-            self._outline.resolved |= self._to_ask_again  # not asked again: the run was aborted or steered
+            self._outline.resolved |= self._to_ask_again.keys()  # not asked again: the run was aborted or steered
         except Exception as error:  # noqa: BLE001  # a mistake in the configuration of the agent must not end the server
             _log.error("A run of %r could not start: %s", self.session.id, describe_exception(error))
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,8 +44,8 @@ class Outline:
     questions: dict[str, Payload] = field(default_factory=dict[str, Payload])
     receipts: dict[str, Payload] = field(default_factory=dict[str, Payload])
     resolved: set[str] = field(default_factory=set[str])
-    asked: set[str] = field(default_factory=set[str])
-    """The questions since the end of the last run."""
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+    """By the ids of the questions since the end of the last run: the calls they are about (`find_asked_call`)."""
     said: set[str] = field(default_factory=set[str])
     """The keys of messages that were taken."""
     in_run: bool = False
@@ -61,11 +61,14 @@ class Outline:
                 self.in_run = record.type == "run_start"
                 if not self.in_run:
                     # One that was not asked again, because the run was aborted or steered, is over as well.
-                    self.resolved |= self.asked
+                    self.resolved |= self.asked.keys()
                     self.asked.clear()
             case "event" if fields.get("type") == "approval_requested":
-                self.questions[str(fields.get("approval_id"))] = describe_record(record, loop_id)
-                self.asked.add(str(fields.get("approval_id")))
+                id, call = str(fields.get("approval_id")), find_asked_call(fields)
+                # Under another id because the call would do something else by now: the answer to the old one is void.
+                self.resolved |= list_replaced(self.asked, id, call)
+                self.questions[id] = describe_record(record, loop_id)
+                self.asked[id] = call
             case "event" if fields.get("type") == "approval_resolved":
                 self.questions.pop(str(fields.get("approval_id")), None)
                 self.resolved.add(str(fields.get("approval_id")))
@@ -99,7 +102,7 @@ class Outline:
 
     def takes_answer(self, approval_id: str) -> bool:
         """Whether an answer to a question counts: it is open, or a run that goes on is about to ask it again."""
-        return approval_id in self.questions or approval_id in self.asked - self.resolved
+        return approval_id in self.questions or approval_id in self.asked.keys() - self.resolved
 
     def add_settings(self, changes: Payload) -> None:
         """Add what `configure` has changed to what it had changed before."""
@@ -108,6 +111,16 @@ class Outline:
     def list_queued(self) -> list[Payload]:
         """The queued messages in the order in which a run takes them."""
         return sorted(self.queued.values(), key=lambda item: item["kind"] != "steering")
+
+
+def find_asked_call(fields: Mapping[str, Any]) -> str:
+    """The call that a question is about; empty for that of a sub-agent, which is not asked about again."""
+    return str(fields.get("tool_call_id")) if fields.get("parent_tool_call_id") is None else ""
+
+
+def list_replaced(asked: Mapping[str, str], id: str, call: str) -> set[str]:
+    """The questions, by id, in whose place one about this call is asked now."""
+    return {before for before, about in asked.items() if call and about == call and before != id}
 
 
 def read_outline(lines: Iterable[tuple[int, bytes]]) -> Outline:

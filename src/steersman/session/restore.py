@@ -192,7 +192,8 @@ def _follow_questions(fields: Payload, questions: dict[str, OpenQuestion]) -> No
         case {"parent_tool_call_id": str()}:
             return  # about the call of a sub-agent, which is not run again
         case {"type": "approval_requested", "approval_id": str(id), "tool_call_id": str(call_id)}:
-            questions[call_id] = OpenQuestion(id, str(fields.get("tool_name")), fields.get("args") or {})
+            name, shown = str(fields.get("tool_name")), str(fields.get("preview"))
+            questions[call_id] = OpenQuestion(id, name, fields.get("args") or {}, shown)
         case {"type": "approval_resolved", "approval_id": str(id)}:
             for call_id in [call_id for call_id, question in questions.items() if question.approval_id == id]:
                 del questions[call_id]

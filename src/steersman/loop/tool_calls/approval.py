@@ -22,7 +22,7 @@ from steersman.loop.tool_calls.execution import Slot, build_idempotency_key
 from steersman.policy.answers import call_within
 from steersman.policy.approval import Approval, Approved, Judgement, Says, fingerprint
 from steersman.policy.hooks import HookError
-from steersman.policy.preview import preview_call
+from steersman.policy.preview import MAX_PREVIEW, preview_call
 from steersman.tools.calling import is_async
 from steersman.tools.confine.denied_paths import deny_paths
 from steersman.tools.confine.held_hosts import hold_hosts
@@ -55,6 +55,8 @@ class _Need:
     why: str
     keepers: tuple[Approval, ...]
     preview: str = ""
+    # Whether the preview is all that the tool says the call would do.
+    is_whole: bool = True
 
     def deny(self, reason: str) -> Denial:
         """The denial for this reason; where a policy asked, the model also reads why."""
@@ -92,7 +94,8 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     if isinstance(effect, ToolOutput) and not unsure:
         return effect
     shown = effect if isinstance(effect, str) else None
-    need = replace(need, preview=preview_call(slot.call.name, slot.args, shown))
+    is_whole = shown is None or len(shown) <= MAX_PREVIEW
+    need = replace(need, preview=preview_call(slot.call.name, slot.args, shown), is_whole=is_whole)
     denial = await _ask(run, slot, tool, need)
     if denial is not None or shown is None:
         return denial
@@ -113,7 +116,7 @@ async def _ask(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
             again = _find_need(run, slot, tool)
             if not isinstance(again, _Need):
                 return again
-            need = replace(again, preview=need.preview)
+            need = replace(again, preview=need.preview, is_whole=need.is_whole)
         return await _ask_function(run, slot, need)
 
 
@@ -337,11 +340,12 @@ def _find_levels(run: Run, slot: Slot) -> list[Level]:
 
 def _build_fields(run: Run, slot: Slot, need: _Need) -> dict[str, Any]:
     before = run.host.questions.recovered.get(slot.call.id)
-    if before is not None and (before.tool_name, before.args) != (slot.call.name, slot.args):
-        before = None
+    now = (slot.call.name, slot.args, need.preview)
+    is_same = before is not None and need.is_whole and (before.tool_name, before.args, before.preview) == now
     return {
-        # A question that was open when another program ended keeps its id, if it is about the exact same call.
-        "approval_id": None if before is None else before.approval_id,
+        # A question that was open when another program ended keeps its id if it is about the exact same call, which
+        # would still do what was shown: the answer may have been given before it is asked again.
+        "approval_id": before.approval_id if before is not None and is_same else None,
         "tool_call_id": slot.call.id,
         "tool_name": slot.call.name,
         "args": slot.args,
