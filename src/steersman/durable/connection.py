@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeNamespaceResponse
 from temporalio.client import Client as TemporalClient
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import GrpcCompression, RPCError, RPCStatusCode
 
 from steersman.durable.errors import DurableError
 from steersman.session.opening import Where, open_store
@@ -75,7 +75,8 @@ async def _connect_once_healthy(address: str, namespace: str) -> TemporalClient:
     """Connect; a server that has just been started says for a moment that it is not healthy yet."""
     while True:
         try:
-            return await TemporalClient.connect(address, namespace=namespace)
+            # What is sent is a few names and numbers, and gzip would cost both sides more than it saves.
+            return await TemporalClient.connect(address, namespace=namespace, grpc_compression=GrpcCompression.NONE)
         except RuntimeError as error:
             if "not healthy yet" not in str(error):
                 raise
