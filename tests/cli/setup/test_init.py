@@ -161,6 +161,8 @@ def test_a_project_file_may_have_dates_and_be_nested_as_it_likes(tmp_path: Path)
     found = survey_project(tmp_path)
     assert found.commands["test"] == ["pytest", "cargo test"]
     assert found.notes == ["Cargo.toml is not valid TOML."]
+    (tmp_path / "pyproject.toml").write_text(f"[project]\nversion = 0x{'f' * 5_000}")
+    assert survey_project(tmp_path).notes == ["pyproject.toml is not valid TOML.", "Cargo.toml is not valid TOML."]
 
 
 def test_of_many_commands_only_the_first_are_looked_at(tmp_path: Path) -> None:

@@ -96,6 +96,8 @@ def test_every_key_has_its_setting() -> None:
         ("""'.'."\\".".""" + "a." * 30 + "a = 1", "are not valid TOML: A key has more than 32 parts (at line 1)."),
         (f"{'a.' * 31}a = 1", "have 'a': unknown key."),
         (f"a = {'[' * 5_000}", "are not valid TOML: It is nested too deeply."),
+        (f"model = 0x{'f' * 5_000}", "are not valid TOML: A number has more than 2,000 bits."),
+        (f"themes.x = [{{a = 0b{'1' * 2_001}}}]", "are not valid TOML: A number has more than 2,000 bits."),
     ],
 )
 def test_what_is_wrong_is_told_with_the_file_the_key_and_what_is_allowed(text: str, says: str) -> None:
