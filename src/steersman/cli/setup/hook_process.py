@@ -21,7 +21,9 @@ from steersman.tools.confine.links import leads_through
 MAX_OUTPUT = 1_000_000
 """The most bytes that a command may write."""
 
-_PYTHON_MODULE = re.compile(r"\bpython[0-9.]*(?:\s+-\S+)*?\s+-\w*[cm]\b")
+# Python with anything else than a script by its absolute path: `-m x`, `-mx`, `-W ignore -c "..."`, `-`, `< x`.
+_OPTIONS = r"(?:\s+(?:-[WX]\s*+\S++|-(?![WX]|\w*[cm])\w++))*+"
+_PYTHON_MODULE = re.compile(rf"""\b(?:python|pypy)[0-9.]*(?=[\s;&|<>()'"`\\]|\Z)["']?(?!{_OPTIONS}\s+["']?[~/$])""")
 
 
 class HookFailed(Exception):
