@@ -23,6 +23,9 @@ _PACKAGES = """
 _UNUSED = frozenset(("antigravity", "idlelib", "lib2to3", "test", "this", "tkinter", "turtle", "turtledemo"))
 _SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 _MOST = 5
+# The folders of our Python by the paths that it knows. A link on the way may be in a workspace, where a command can
+# replace it, so where they lead is looked up once, before there are tools.
+_PREFIXES = {prefix: os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
 
 
 def refuse_foreign_modules() -> None:
@@ -77,6 +80,24 @@ def _is_working_folder(path: str) -> bool:
         return path == "" or os.path.samefile(path, os.getcwd())
     except OSError:
         return False
+
+
+def resolve_prefix(path: str) -> str:
+    """Resolve a path of our Python to where it was before tools could replace links on the way."""
+    for prefix, real in _PREFIXES.items():
+        if path == prefix or path.startswith(prefix.rstrip(os.sep) + os.sep):
+            return real + path[len(prefix) :]
+    return path
+
+
+def _find_executable() -> str:
+    """Find our executable, for child processes: in a virtual environment it is a link, which says what is installed."""
+    path = sys.executable or ""
+    return resolve_prefix(path) if sys.prefix != sys.base_prefix else path and os.path.realpath(path)
+
+
+EXECUTABLE = _find_executable()
+"""The executable of this Python with what is installed for it, by a path that tools cannot change."""
 
 
 def list_needed_modules() -> frozenset[str]:

@@ -264,6 +264,47 @@ def test_a_workspace_beside_the_program_becomes_no_package_that_is_imported(tmp_
     assert run(tmp_path, "app.py") == ["RAN plugins", "one", "refused work"]
 
 
+PLUGINS = """
+    import sys
+    from importlib.metadata import entry_points
+    from steersman.tools import builtin_tools
+
+    write = {tool.name: tool for tool in builtin_tools(".")}["write"]
+    for name in ("new", "theirs"):
+        write(path=f"docs/{name}.py", content="print('loaded', __name__)")
+    write(path="evil-1.0.dist-info/METADATA", content="Name: evil\\nVersion: 1.0\\n")
+    write(path="evil-1.0.dist-info/entry_points.txt", content="[outside.plugins]\\nevil = docs.new\\n")
+    sys.path.append(sys.argv[1])
+    import outside
+    entry_points(group="outside.plugins")["evil"].load()  # as the user's own code does
+"""
+LOADS_PLUGINS = """
+    from importlib.metadata import entry_points
+
+    for plugin in entry_points(group="outside.plugins"):
+        try:
+            plugin.load()
+        except ModuleNotFoundError as error:
+            print("refused", error.name)
+"""
+
+
+def test_metadata_that_a_tool_wrote_chooses_no_module_that_a_package_loads_as_its_plugin(tmp_path: Path) -> None:
+    """docs/security.md: pydantic and OpenTelemetry load what any package on the path names, when they are imported."""
+    project, library = tmp_path / "project", tmp_path / "library"
+    files = {
+        project / "app.py": PLUGINS,
+        project / "docs/conf.py": "",
+        library / "outside.py": LOADS_PLUGINS,
+        library / "named-1.0.dist-info/METADATA": "Name: named\nVersion: 1.0\n",
+        library / "named-1.0.dist-info/entry_points.txt": "[outside.plugins]\nnamed = docs.theirs\n",
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    assert run(project, "app.py", str(library)) == ["refused docs", "loaded docs.theirs", "loaded docs.new"]
+
+
 FINDER = """
     import sys
     from importlib.util import spec_from_file_location

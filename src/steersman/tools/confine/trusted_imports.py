@@ -15,14 +15,18 @@ from importlib.machinery import ModuleSpec, PathFinder, all_suffixes
 from itertools import islice
 from types import FrameType, ModuleType
 
-from steersman.safe_start import list_needed_modules
+from steersman.safe_start import list_needed_modules, resolve_prefix
 from steersman.tools.confine.links import list_steps
-from steersman.tools.confine.python_folders import list_prefixes, list_python_paths
+from steersman.tools.confine.python_folders import list_python_paths
 from steersman.types.guards import is_instance
 
 _IMPORTLIB = frozenset(
-    ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", "importlib.util", "_frozen_importlib")
+    (
+        *("importlib", "importlib._bootstrap", "importlib._bootstrap_external", "importlib.util", "_frozen_importlib"),
+        __name__,
+    )
 )
+_METADATA = frozenset(("importlib.metadata", "importlib_metadata"))
 _IMPORT = "_find_and_load_unlocked"  # the function of importlib that an import goes through, and `util.find_spec` not
 _SUFFIXES = tuple(all_suffixes())
 # How far a folder without an `__init__.py` is searched for modules, which make it a package; and all of them together.
@@ -38,8 +42,6 @@ class _TrustedFirst(MetaPathFinder):
         self.workspaces: dict[str, list[str]] = {}
         # The modules and packages that were in a workspace before any tool could write there: they are the user's own.
         self.own: set[str] = set()
-        # Where our Python is found by a link, a command in the workspace can replace it.
-        self._prefixes = [(prefix, os.path.realpath(prefix)) for prefix in list_prefixes()]
         self._known: dict[str, bool] = {}
 
     def find_spec(
@@ -47,9 +49,10 @@ class _TrustedFirst(MetaPathFinder):
     ) -> ModuleSpec | None:
         top = fullname.partition(".")[0]
         if top in self.own and top not in self.names:
+            self._check_plugin(fullname)
             return None
         entries = list(sys.path if path is None else path)
-        fixed = [self._unlink_prefix(entry) for entry in entries if not self.can_change(entry)]
+        fixed = [_unlink(entry) for entry in entries if not self.can_change(entry)]
         spec, is_whole = self._find_outside(fullname, fixed, target)
         is_namespace = spec is not None and spec.loader is None
         if is_whole and fixed == entries:
@@ -96,6 +99,24 @@ class _TrustedFirst(MetaPathFinder):
         more = " outside the workspace. The one there was not there when the tools were made." if is_there else ""
         raise ModuleNotFoundError(f"No module named {fullname!r}{more}", name=fullname)
 
+    def _check_plugin(self, fullname: str) -> None:
+        """Raise where code outside loads a plugin that the metadata of a package in a workspace names.
+
+        Tools can write such metadata (`x.dist-info`), and with it choose what runs: also what no code of the user does.
+        """
+        frame, _ = _find_importer()
+        entry_point = None
+        while frame is not None and frame.f_globals.get("__name__") in _METADATA:
+            entry_point = frame.f_locals.get("self") if entry_point is None else entry_point
+            frame = frame.f_back
+        package = getattr(entry_point, "dist", None)
+        if package is not None and self.can_change(str(package.locate_file(""))) and not self._is_own(frame):
+            raise ModuleNotFoundError(
+                f"{fullname!r} is named as a plugin by a package in the workspace, and only code of the workspace may "
+                "load it.",
+                name=fullname,
+            )
+
     def _is_own(self, importer: FrameType | None) -> bool:
         """Whether the code that imports is in a workspace or was typed, and is of no package that we use."""
         if importer is None:
@@ -113,13 +134,6 @@ class _TrustedFirst(MetaPathFinder):
     def _is_inside(self, file: object) -> bool:
         return isinstance(file, str) and self.can_change(os.path.dirname(file))
 
-    def _unlink_prefix(self, entry: str) -> str:
-        """Where an entry was before tools could replace links on the way to our Python; Python skips a `Path`."""
-        for prefix, real in self._prefixes:
-            if real != prefix and is_instance(entry, str) and _is_in(entry, prefix):
-                return real + entry[len(prefix) :]
-        return entry
-
     def can_change(self, entry: object) -> bool:
         """Whether a folder of `sys.path` is in a workspace, and not part of the Python that we run from."""
         if not isinstance(entry, str):
@@ -130,7 +144,7 @@ class _TrustedFirst(MetaPathFinder):
             whole = os.path.join(os.getcwd(), entry) if not os.path.isabs(entry) else entry
         except OSError:
             return True  # the working folder is gone, and nothing can be imported from there
-        found = self._leads_inside(self._unlink_prefix(whole))
+        found = self._leads_inside(resolve_prefix(whole))
         if whole == entry:
             self._known[entry] = found
         return found
@@ -219,6 +233,10 @@ def _list_entries(folder: str) -> Iterator[os.DirEntry[str]]:
             yield from entries
     except OSError:
         return  # a file, or nothing can be imported from there
+
+
+def _unlink(entry: str) -> str:
+    return resolve_prefix(entry) if is_instance(entry, str) else entry  # such as a `Path`, which Python skips
 
 
 def _is_in(path: str, folder: str) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+from tests.tools.confine.pythons import make_python
 
 from steersman import get_model
 from steersman.provider.local.serving.child import ChildOptions
@@ -20,6 +25,8 @@ from steersman.provider.local.serving.start import (
 )
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.provider.local.weights.find import Weights
+
+SOURCE = Path(__file__).parents[4] / "src"
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -91,11 +98,52 @@ def test_at_least_one_thread_is_used_and_one_core_is_left() -> None:
 
 def test_no_key_of_a_provider_goes_to_the_child(tmp_path: Path) -> None:
     given = {"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2", "PATH": "/bin", "PYTHONPATH": f"rel:{tmp_path}:"}
-    passed = build_environment(given)
-    assert "sk-" not in repr(passed)
-    assert passed["PATH"] == "/bin"
-    # Not the relative part: it would be looked up wherever the child starts.
-    assert passed["PYTHONPATH"].split(":")[0] == str(tmp_path)
+    assert build_environment(given) == {"PATH": "/bin"}
+
+
+CHILD = """
+    import os, sys
+    from pathlib import Path
+    from steersman.provider.local.serving.server import Child, Settings
+    from steersman.tools import Workspace
+
+    files = Workspace(sys.argv[1])
+    for name in ("json", "signal", "tabnanny", "org"):  # as a model may
+        files.replace(f"src/{name}.py", b"open('ran', 'w')")
+    if os.path.islink(sys.prefix):  # as a command may, until it is over
+        os.rename(sys.prefix, f"{sys.prefix}.before")
+        os.makedirs(f"{sys.prefix}/bin")
+        for path in (f"{sys.prefix}/bin/python", f"{sys.prefix}/bin/{os.path.basename(sys.executable)}"):
+            with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o755)) as file:
+                file.write(f"#!/bin/sh\\necho > {sys.argv[1]}/ran")
+    print(Child(Settings(Path("none.gguf"), 512, 1, slots=Path(sys.argv[1]))).ended.result(60))
+"""
+
+
+@pytest.mark.real_time
+def test_the_child_runs_nothing_that_a_model_wrote_into_a_folder_of_pythonpath(tmp_path: Path) -> None:
+    """docs/security.md: it starts with the first prompt of each event loop, when tools may have been used."""
+    (tmp_path / "src").mkdir()
+    child = run_child(sys.executable, tmp_path, f"{tmp_path}/src{os.pathsep}{SOURCE}")
+    assert "none.gguf" in child
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.real_time
+def test_the_child_is_started_by_no_link_that_a_command_may_replace(tmp_path: Path) -> None:
+    """`.venv` often is a link."""
+    (tmp_path / "src").mkdir()
+    make_python(tmp_path / "environment")
+    (tmp_path / ".venv").symlink_to(tmp_path / "environment")
+    assert "none.gguf" in run_child(f"{tmp_path}/.venv/bin/python", tmp_path, str(SOURCE))
+    assert not (tmp_path / "ran").exists()
+
+
+def run_child(python: str, workspace: Path, path: str) -> str:
+    """Start the child of a model that is not there; how it ended."""
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [python, "-c", textwrap.dedent(CHILD), str(workspace)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=True).stdout
 
 
 def test_what_stands_in_for_a_model_answers_under_its_own_name(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from aiohttp import ClientError
 
 from steersman.provider.http.pool import get_session
 from steersman.provider.local.serving.child import ChildOptions, Ready
+from steersman.safe_start import EXECUTABLE
 from steersman.types.errors import IncompleteStreamError, NetworkError, ProviderError
 from steersman.types.secrets import redact
 
@@ -34,6 +36,14 @@ _PASSED = (
     "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR",
     "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV",
 )  # fmt: skip
+_NEEDED = ("steersman", "msgspec", "xllamacpp")
+# The folders in its arguments come last on its path, so that nothing in them takes the place of another module.
+_PROGRAM = """
+import sys
+sys.path += sys.argv[1:]
+from steersman.provider.local.serving.child import main
+main()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,7 @@ class Child:
     def _run(self) -> None:
         process = self._process = subprocess.Popen(
             # -P: not from the current folder, where a project could have modules with the names of ours.
-            [sys.executable, "-P", "-m", "steersman.provider.local.serving.child"],
+            [EXECUTABLE, "-P", "-c", _PROGRAM, *list_places()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -170,15 +180,26 @@ class Child:
 
 
 def build_environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables of the child: what it needs to start, and where our own package is."""
-    passed = {name: given[name] for name in _PASSED if name in given}
-    places = [place for place in given.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(place)]
-    home = Path(__file__).parents[4]
-    if home.name not in ("site-packages", "dist-packages") and str(home) not in places:
-        places.append(str(home))
-    if places:
-        passed["PYTHONPATH"] = os.pathsep.join(places)
-    return passed
+    """The environment variables of the child: what it needs to start. No PYTHONPATH; see `list_places`."""
+    return {name: given[name] for name in _PASSED if name in given}
+
+
+def list_places() -> list[str]:
+    """List the folders in which the packages of the child are, unless its Python has them itself.
+
+    PYTHONPATH would come first there: a folder of the user's in which a model has written a `json.py`, for instance.
+    """
+    own = tuple(prefix.rstrip(os.sep) + os.sep for prefix in (sys.prefix, sys.base_prefix))
+    found = [os.path.dirname(folder) for name in _NEEDED for folder in _find_package(name)]
+    return [place for place in dict.fromkeys(found) if os.path.isabs(place) and not f"{place}{os.sep}".startswith(own)]
+
+
+def _find_package(name: str) -> list[str]:
+    try:
+        spec = find_spec(name)
+    except (ImportError, ValueError):
+        return []  # it is not installed, and the child says so
+    return [] if spec is None or spec.origin is None else [*(spec.submodule_search_locations or ())]
 
 
 def _get_signal_name(number: int) -> str:

