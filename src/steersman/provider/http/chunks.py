@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
+from operator import eq
 
 from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
@@ -18,12 +19,21 @@ END_OF_HEAD = b"\r\n\r\n"
 # The size of a plain chunk: no extension, no space, no long row of zeros. The second is one that has not arrived whole.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _SIZE_START = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
-# The sizes of most chunks, as servers write them, and what they mean.
-_LENGTHS = {size % length: length for length in range(1024) for size in (b"%x", b"%X")}
-_LONGEST_SIZE = len(b"3ff") + len(CRLF)
+_PLAIN_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}")
+_LONGEST_SIZE = len(b"ffffffff") + len(CRLF)
 _CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked"
 # Bytes that aiohttp's parser may hold of one network read before it would pause the connection, which is not its own.
 _NO_PAUSE = 2**30
+
+
+class _Lengths(dict[bytes, int]):
+    """What sizes mean: those of most chunks, as servers write them, are known, and -1 is for what is no plain size."""
+
+    def __missing__(self, size: bytes) -> int:
+        return int(size, 16) if _PLAIN_SIZE.fullmatch(size) else -1
+
+
+_find_length = _Lengths({size % length: length for length in range(1024) for size in (b"%x", b"%X")}).__getitem__
 
 
 class ChunkDecoder:
@@ -92,12 +102,15 @@ class ChunkDecoder:
         end = data.rfind(CRLF)
         if end < at:
             return at
-        # Sizes and contents alternate, unless a content holds a CRLF of its own.
+        # Sizes and contents alternate, unless a content holds a CRLF of its own: then the first one usually does.
+        first = data.find(CRLF, at)
+        if _find_length(data[at:first]) != data.find(CRLF, first + len(CRLF)) - first - len(CRLF):
+            return _take_one_by_one(data, at, out)
         lines = data[at:end].split(CRLF)
         if len(lines) % 2:
             end -= len(lines.pop()) + len(CRLF)
         contents = lines[1::2]
-        if not contents or list(map(_LENGTHS.get, lines[::2])) != list(map(len, contents)) or b"" in contents[:-1]:
+        if not contents or not all(map(eq, map(_find_length, lines[::2]), map(len, contents))) or b"" in contents[:-1]:
             return _take_one_by_one(data, at, out)
         self.is_complete = not contents[-1]
         out += contents
@@ -173,15 +186,15 @@ def _find_only_chunk(data: bytes) -> bytes:
     if end < 0:
         return b""
     start, stop = end + len(CRLF), len(data) - len(CRLF)
-    return data[start:stop] if _LENGTHS.get(data[:end]) == stop - start and data.endswith(CRLF) else b""
+    return data[start:stop] if _find_length(data[:end]) == stop - start and data.endswith(CRLF) else b""
 
 
 def _take_one_by_one(data: bytes, at: int, out: list[bytes]) -> int:
-    """Take whole chunks of the usual sizes, whose contents may hold a CRLF; return where the next one begins."""
+    """Take whole chunks whose contents may hold a CRLF; return where the next one begins."""
     while (end := data.find(CRLF, at, at + _LONGEST_SIZE)) >= 0:
         start = end + len(CRLF)
-        stop = start + _LENGTHS.get(data[at:end], 0)
-        if stop == start or data[stop : stop + len(CRLF)] != CRLF:
+        stop = start + _find_length(data[at:end])
+        if stop <= start or data[stop : stop + len(CRLF)] != CRLF:
             break
         out.append(data[start:stop])
         at = stop + len(CRLF)

@@ -6,9 +6,7 @@ of a chunk are handled in bulk: many small events in a chunk and one event of ma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import chain
 from typing import Protocol, TypeAlias
 
 from steersman.types.errors import ProtocolError
@@ -25,10 +23,6 @@ MAX_EVENT_LINES = 100_000
 MAX_PIECE = 64 * 1024
 """The most bytes to feed between two turns of the event loop: they may hold many thousand events."""
 
-_NAMED_EVENTS = re.compile("^event: (.*)\ndata: (.*)\n\n", re.MULTILINE).findall
-"""Every part begins at a line, so that the search takes linear time."""
-
-_FRAME = len("event: \ndata: \n\n")
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
 _CARRIAGE_RETURN = 13
@@ -199,16 +193,23 @@ class SseDecoder:
 def _split_usual_events(text: str) -> list[Event] | None:
     """Return the events if all have the same one of two usual forms: a line of data, alone or after a name."""
     lines = text.count("\n")
-    if text.startswith("data: ") and text.endswith("\n\n"):
-        if lines == 2:
-            return [("", text[6:-2])]
+    if not text.endswith("\n\n"):
+        return None
+    if text.startswith("data: "):
         blocks = text[6:-2].split("\n\ndata: ")
-        return None if "\n" in "".join(blocks) else [("", block) for block in blocks]
-    if lines == 3 and text.startswith("event: ") and text.endswith("\n\n"):
-        name, found, data = text[7:-2].partition("\ndata: ")
-        return [(name, data)] if found else None
-    events: list[Event] = _NAMED_EVENTS(text)
-    return events if sum(map(len, chain.from_iterable(events))) + _FRAME * len(events) == len(text) else None
+        return [("", block) for block in blocks] if lines == 2 * len(blocks) else None
+    if not text.startswith("event: "):
+        return None
+    blocks = text[7:-2].split("\n\nevent: ")
+    if lines != 3 * len(blocks):
+        return None
+    events: list[Event] = []
+    for block in blocks:
+        name, found, data = block.partition("\ndata: ")
+        if not found:
+            return None
+        events.append((name, data))
+    return events
 
 
 def _strip_comments(block: bytes) -> bytes:
