@@ -15,6 +15,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_parser import HttpResponseParser
 
 CRLF = b"\r\n"
+_END = len(CRLF)
 END_OF_HEAD = b"\r\n\r\n"
 # The size of a plain chunk: no extension, no space, no long row of zeros. The second is one that has not arrived whole.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
@@ -104,17 +105,31 @@ class ChunkDecoder:
             return at
         # Sizes and contents alternate, unless a content holds a CRLF of its own: then the first one usually does.
         first = data.find(CRLF, at)
-        if _find_length(data[at:first]) != data.find(CRLF, first + len(CRLF)) - first - len(CRLF):
-            return _take_one_by_one(data, at, out)
+        if _find_length(data[at:first]) != data.find(CRLF, first + _END) - first - _END:
+            return self._take_one_by_one(data, at, out)
         lines = data[at:end].split(CRLF)
         if len(lines) % 2:
             end -= len(lines.pop()) + len(CRLF)
         contents = lines[1::2]
         if not contents or not all(map(eq, map(_find_length, lines[::2]), map(len, contents))) or b"" in contents[:-1]:
-            return _take_one_by_one(data, at, out)
+            return self._take_one_by_one(data, at, out)
         self.is_complete = not contents[-1]
         out += contents
         return end + len(CRLF)
+
+    def _take_one_by_one(self, data: bytes, at: int, out: list[bytes]) -> int:
+        """Take whole chunks whose contents may hold a CRLF; return where the next one begins."""
+        while (end := data.find(CRLF, at, at + _LONGEST_SIZE)) >= 0:
+            start = end + _END
+            stop = start + _find_length(data[at:end])
+            if stop < start or not data.startswith(CRLF, stop):
+                break
+            at = stop + _END
+            if stop == start:
+                self.is_complete = True
+                break
+            out.append(data[start:stop])
+        return at
 
     def _take_open_chunk(self, data: bytes, at: int, out: list[bytes]) -> int:
         """Take what there is of the open chunk, and the CRLF behind it."""
@@ -187,18 +202,6 @@ def _find_only_chunk(data: bytes) -> bytes:
         return b""
     start, stop = end + len(CRLF), len(data) - len(CRLF)
     return data[start:stop] if _find_length(data[:end]) == stop - start and data.endswith(CRLF) else b""
-
-
-def _take_one_by_one(data: bytes, at: int, out: list[bytes]) -> int:
-    """Take whole chunks whose contents may hold a CRLF; return where the next one begins."""
-    while (end := data.find(CRLF, at, at + _LONGEST_SIZE)) >= 0:
-        start = end + len(CRLF)
-        stop = start + _find_length(data[at:end])
-        if stop <= start or data[stop : stop + len(CRLF)] != CRLF:
-            break
-        out.append(data[start:stop])
-        at = stop + len(CRLF)
-    return at
 
 
 def _describe(problem: BaseException) -> str:

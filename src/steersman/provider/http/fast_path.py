@@ -21,13 +21,22 @@ from steersman.provider.http.chunks import CRLF, END_OF_HEAD, ChunkDecoder
 from steersman.provider.http.response import Response, TakeBytes, receive_with_aiohttp
 
 _OK = b"HTTP/1.1 200 "
-_CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
-_KEEP_ALIVE = b"\r\nconnection: keep-alive\r\n"
+# The only values of these headers after which the body is just its chunks, and the connection stays open.
+_USUAL = {b"transfer-encoding": b"transfer-encoding: chunked", b"connection": b"connection: keep-alive"}
 # Every parser takes a head of this form for the same, and none of aiohttp's limits is near.
 _NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}+"
-_LINES = rb"HTTP/1\.1 200 [\t -~]{0,256}+(?:\r\n" + _NAME + rb":[\t -~]{0,7900}+){0,100}+"
-_PLAIN_HEAD = re.compile(_LINES)
-_PLAIN_START = re.compile(_LINES + rb"(?:\r(?:\n(?:\r|" + _NAME + rb")?)?)?")
+_MAX_HEADERS = 100
+_STATUS = re.compile(rb"HTTP/1\.1 200 [\t -~]{0,256}+")
+_HEADER = re.compile(_NAME + rb":[\t -~]{0,7900}+")
+_PLAIN_START = re.compile(
+    _STATUS.pattern
+    + rb"(?:\r\n"
+    + _HEADER.pattern
+    + rb"){0,%d}+" % _MAX_HEADERS
+    + rb"(?:\r(?:\n(?:\r|"
+    + _NAME
+    + rb")?)?)?"
+)
 # The headers that may occur once only, or not at all.
 _NOTABLE = re.compile(
     rb"\r\n(connection|content-(?:encoding|length|location|range|type)|etag|host|max-forwards|proxy-connection"
@@ -36,6 +45,9 @@ _NOTABLE = re.compile(
 # With one of these, the body is not just its chunks, or its end is not certain.
 _NOT_PLAIN = frozenset((b"content-encoding", b"content-length", b"proxy-connection", b"sec-websocket-key1", b"trailer",
                         b"upgrade"))  # fmt: skip
+# So many lines of heads are remembered, if they are no longer than this.
+_MAX_KNOWN = 512
+_MAX_KNOWN_LENGTH = 128
 # Reading from the socket pauses while more than this was not read by the consumer.
 _MAX_UNREAD = 512 * 1024
 
@@ -295,13 +307,40 @@ def _may_be_plain(start: bytes) -> bool:
 
 def _is_plain_chunked(head: bytes) -> bool:
     """Whether this is the head of a 200 response with a chunked body and nothing else to observe."""
-    if _PLAIN_HEAD.fullmatch(head) is None:
+    start, *lines = head.split(CRLF)
+    if _STATUS.fullmatch(start) is None or len(lines) > _MAX_HEADERS:
         return False
-    lines = head.lower() + CRLF
-    names = _find_notable(lines)
-    if names is None or lines.find(_CHUNKED) < 0:  # `in` would first try to read the bytes as a number, and fail
-        return False
-    return b"connection" not in names or lines.find(_KEEP_ALIVE) >= 0
+    names = [name for name in map(_find_name, lines) if name != b""]
+    return b"transfer-encoding" in names and None not in names and len(set(names)) == len(names)
+
+
+class _Names(dict[bytes, bytes | None]):
+    """What the lines of a head are about, see `_judge_header`; most come again with the next response of a server."""
+
+    def __missing__(self, line: bytes) -> bytes | None:
+        name = _judge_header(line)
+        if len(line) <= _MAX_KNOWN_LENGTH:
+            if len(self) >= _MAX_KNOWN:
+                self.clear()
+            self[line] = name
+        return name
+
+
+_find_name = _Names().__getitem__
+
+
+def _judge_header(line: bytes) -> bytes | None:
+    """The name of a header that says something about the body or the connection, b"" of any other; `None`: for aiohttp.
+
+    Every parser must take the line for the same, and what it says must be the usual.
+    """
+    if _HEADER.fullmatch(line) is None:
+        return None
+    line = line.lower()
+    names = _find_notable(CRLF + line)
+    if not names:
+        return None if names is None else b""
+    return names[0] if _USUAL.get(names[0], line) == line else None
 
 
 def _find_notable(lines: bytes) -> list[bytes] | None:

@@ -192,21 +192,17 @@ class SseDecoder:
 
 def _split_usual_events(text: str) -> list[Event] | None:
     """Return the events if all have the same one of two usual forms: a line of data, alone or after a name."""
-    lines = text.count("\n")
     if not text.endswith("\n\n"):
         return None
     if text.startswith("data: "):
         blocks = text[6:-2].split("\n\ndata: ")
-        return [("", block) for block in blocks] if lines == 2 * len(blocks) else None
+        return None if "\n" in "".join(blocks) else [("", block) for block in blocks]
     if not text.startswith("event: "):
         return None
-    blocks = text[7:-2].split("\n\nevent: ")
-    if lines != 3 * len(blocks):
-        return None
     events: list[Event] = []
-    for block in blocks:
+    for block in text[7:-2].split("\n\nevent: "):
         name, found, data = block.partition("\ndata: ")
-        if not found:
+        if not found or "\n" in name or "\n" in data:
             return None
         events.append((name, data))
     return events
