@@ -179,25 +179,24 @@ class _Batch:
         do not wait for each other.
         """
         started: list[Slot] = []
-        slot = self._find_startable()
-        while slot is not None and slot.admitted:
-            self.waiting.remove(slot)
-            emit_start(self.run, slot)
-            self.running.append(slot)
-            started.append(slot)
-            slot = None if self._is_disturbed() else self._find_startable()
-        for one in started:
-            begin_call(self.run, one)
-        if slot is not None:
-            slot.gate = self._loop.create_task(self._ask_gates(slot))
-        return bool(started) or slot is not None
-
-    def _find_startable(self) -> Slot | None:
-        """The first waiting call that may start now, or whose gates may be asked now."""
+        asked: Slot | None = None
         for slot in self.waiting if self._free else self._iterate_startable():
-            if slot.admitted or (slot.gate is None and not self._is_asking()):
-                return slot
-        return None
+            if slot.admitted:
+                emit_start(self.run, slot)
+                started.append(slot)
+                self.running.append(slot)
+                if self._is_disturbed():
+                    break
+            elif slot.gate is None and not self._is_asking():
+                asked = slot
+                break
+        if started:
+            self.waiting = [slot for slot in self.waiting if not slot.started]
+        for slot in started:
+            begin_call(self.run, slot)
+        if asked is not None:
+            asked.gate = self._loop.create_task(self._ask_gates(asked))
+        return bool(started) or asked is not None
 
     def _is_disturbed(self) -> bool:
         """Whether a cancel, a stop or steering came, so that it is looked at before more calls start."""

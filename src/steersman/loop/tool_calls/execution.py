@@ -24,7 +24,7 @@ from steersman.types.cancel import CancelToken
 from steersman.types.content import TextContent, ToolCall, join_text_blocks
 from steersman.types.errors import OutcomeUnknown, ToolError, describe_exception
 from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
-from steersman.types.frozen import FrozenDict, FrozenList, freeze, is_flat, thaw
+from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
 from steersman.types.guards import is_instance
 from steersman.types.messages import ToolResultMessage, ToolStatus
 from steersman.types.tools import Effect, Prun, ToolOutput
@@ -272,7 +272,7 @@ def _call_tool(run: Run, slot: Slot, tool: Tool) -> Awaitable[ToolOutput]:
 
         hold_rules_of(run, tool)
     given = slot.given
-    return tool.call(given if given is not None and is_flat(given) else thaw(slot.args), context)
+    return tool.call(thaw(slot.args) if given is None else given, context)
 
 
 def _explain_failure(run: Run, slot: Slot, tool: Tool, error: BaseException) -> ToolOutput:

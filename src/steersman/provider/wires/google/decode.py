@@ -27,7 +27,7 @@ from steersman.provider.wires.google.chunks import (
 from steersman.provider.wires.google.errors import classify_event
 from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
-from steersman.provider.wires.protocol import check_call_count
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
 from steersman.types.content import (
     Content,
     ImageContent,
@@ -231,7 +231,10 @@ class GoogleDecoder:
             candidate = candidates[0]
             if candidate.content is not None and candidate.content.parts:
                 for part in candidate.content.parts:
-                    self._add_part(part, answer, events)
+                    if part.function_call is not None and part.text is None:
+                        self._add_function_call(part.function_call, part.thought_signature, answer, events)
+                    else:
+                        self._add_part(part, answer, events)
             if candidate.finish_reason is not None:
                 self._reason = str(candidate.finish_reason)
                 self._note = candidate.finish_message
@@ -262,16 +265,7 @@ class GoogleDecoder:
 
     def _add_other_part(self, part: Part, answer: DecodedEvent, events: list[StreamEvent]) -> bool:
         """Add a part without text; returns False if the part holds only a signature."""
-        call = part.function_call
-        if call is not None:
-            if call.will_continue or call.partial_args or self._partial_call is not None:
-                self._add_call_piece(call, part.thought_signature, events, odd=answer.has_lone_surrogates)
-            elif call.name:
-                written = str(call.args, "utf-8")
-                self._add_call(call, written, part.thought_signature, events, odd=answer.has_lone_surrogates)
-            else:
-                self._stop_block(events)  # a call without a name is skipped
-        elif part.inline_data is not None:
+        if part.inline_data is not None:
             self._stop_block(events)
             if part.inline_data.data:
                 self._content.append(ImageContent(part.inline_data.data, part.inline_data.mime_type or "image/png"))
@@ -284,6 +278,17 @@ class GoogleDecoder:
             self._content.append(ThinkingContent("", whole, field=OPAQUE))
             events += (ThinkingStart(index), ThinkingEnd(index))
         return True
+
+    def _add_function_call(
+        self, call: Call, signature: str | None, answer: DecodedEvent, events: list[StreamEvent]
+    ) -> None:
+        """Add a call, or a piece of one."""
+        if call.will_continue or call.partial_args or self._partial_call is not None:
+            self._add_call_piece(call, signature, events, odd=answer.has_lone_surrogates)
+        elif call.name:
+            self._add_call(call, str(call.args, "utf-8"), signature, events, odd=answer.has_lone_surrogates)
+        else:
+            self._stop_block(events)  # a call without a name is skipped
 
     def _add_text(self, kind: _Kind, text: str, signature: str | None, events: list[StreamEvent]) -> None:
         if signature is not None or self._kind != kind:
@@ -352,7 +357,8 @@ class GoogleDecoder:
         if not id or id in self._ids:
             id, own_id = new_id("call"), id or None
         self._ids.add(id)
-        check_call_count(len(self._ids))
+        if len(self._ids) > MAX_TOOL_CALLS:
+            check_call_count(len(self._ids))
         parsed = parse_tool_call(id, name, arguments, signature=signature, provider_id=own_id)
         index = len(self._content)
         self._content.append(parsed)

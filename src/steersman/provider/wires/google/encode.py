@@ -166,7 +166,7 @@ class _EncodedMessages:
         if self._results:
             self.pieces.pop()
         for message in messages:
-            if message.role == "tool_result":
+            if type(message) is ToolResultMessage:
                 self._add_result(message)
                 continue
             self._write_results()
@@ -213,14 +213,18 @@ class _EncodedMessages:
         return {"id": call_id, "name": wire_name}
 
     def _add_result(self, message: ToolResultMessage) -> None:
-        images = [_build_part(block) for block in message.content if type(block) is ImageContent]
-        text = message.text or ("(see the image)" if images else "")
         fields = self._name_call(message.tool_call_id, message.tool_name)
-        fields["response"] = {"error" if message.is_error else "output": text}
-        if images and self.signs:
-            fields["parts"] = images
+        content = message.content
+        if len(content) == 1 and type(content[0]) is TextContent:
+            text = content[0].text
         else:
-            self._images += images
+            images = [_build_part(block) for block in content if type(block) is ImageContent]
+            text = message.text or ("(see the image)" if images else "")
+            if images and self.signs:
+                fields["parts"] = images
+            else:
+                self._images += images
+        fields["response"] = {"error" if message.is_error else "output": text}
         self._results.append({"functionResponse": fields})
 
 
