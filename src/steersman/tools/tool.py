@@ -21,6 +21,7 @@ import msgspec
 
 from steersman.tools.calling import CallingConvention, build_convention_from_schema, build_convention_from_signature
 from steersman.tools.output import ToolContext, normalize_output
+from steersman.tools.schema.containers import compile_quick_test
 from steersman.tools.schema.from_types import Parameters, convert_checked, read_parameters
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.types.errors import ToolError
@@ -80,6 +81,7 @@ class Tool(Generic[P, R]):
         "access",
         "description",
         "execute",
+        "fits",
         "idempotent",
         "keys",
         "name",
@@ -139,6 +141,8 @@ class Tool(Generic[P, R]):
         self._is_plain = calling.is_plain
         try:
             self._check = compile_schema(calling.schema)
+            # Whether arguments can be passed on as they are, see `check`; False where only that can tell.
+            self.fits = compile_quick_test({} if calling.converts else calling.schema)
         except ValueError as error:
             raise ValueError(f"The schema of tool {self.name!r} is wrong: {error}") from error
 

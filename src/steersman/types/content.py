@@ -153,7 +153,9 @@ def parse_tool_call(
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         value = arguments
     if isinstance(value, dict):
-        return ToolCall(id, name, freeze(value), None, signature, provider_id)
+        is_flat = type(arguments) is str and "[" not in arguments and arguments.find("{", 1) < 0
+        frozen: dict[str, Any] = FrozenDict(value) if is_flat else freeze(value)
+        return ToolCall(id, name, frozen, None, signature, provider_id)
     value, raw = _parse_unusual_arguments(arguments)
     return ToolCall(id, name, value, None if raw is None else escape_lone_surrogates(raw), signature, provider_id)
 

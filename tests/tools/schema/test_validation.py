@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.rows import each_row
 
 from steersman.tools.schema.checks import ForeignSchema
+from steersman.tools.schema.containers import compile_quick_test
 from steersman.tools.schema.validation import InvalidArguments, compile_schema
 from steersman.types.errors import ToolError
 from steersman.types.frozen import FrozenDict, freeze
@@ -464,3 +465,45 @@ def test_a_check_gives_a_value_that_passes_again_unchanged_or_refuses(value: Any
 def test_an_integer_survives_its_own_text(value: int) -> None:
     check = compile_schema({"type": "integer"})
     assert [check(str(value)), check(value)] == [value, value]
+
+
+PLAIN = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "description": "A text."},
+        "count": {"type": "integer"},
+        "flag": {"type": "boolean", "default": False},
+        "rate": {"type": "number"},
+    },
+    "required": ["text", "count"],
+    "additionalProperties": False,
+}
+"""The schema of a usual tool."""
+
+
+@given(st.dictionaries(st.sampled_from(["text", "count", "flag", "rate", "more"]), JSON | st.just("\ud800")))
+def test_arguments_that_pass_the_quick_test_are_those_that_the_whole_check_leaves_alone(arguments: Any) -> None:
+    if compile_quick_test(PLAIN)(arguments):
+        checked = compile_schema(PLAIN)(arguments)
+        assert list(map(repr, checked.items())) == list(map(repr, arguments.items()))
+
+
+def test_the_arguments_of_a_usual_call_pass_the_quick_test() -> None:
+    fits = compile_quick_test(PLAIN)
+    assert fits({"text": "a", "count": 1})
+    assert fits({"flag": True, "count": 1, "text": "a"})
+    assert not fits({"text": "a"})
+    assert not fits({"text": "a", "count": True})
+    assert not fits({"text": "a", "count": 1.0})
+    assert not fits({"text": "\u00e9", "count": 1}), "only the whole check looks for lone surrogates"
+
+
+@each_row(
+    "more",
+    [{"minProperties": 9}, {"allOf": [False]}, {"not": {}}, {"$ref": "#/$defs/a"}, {"type": ["object"]}, {"enum": []}],
+)
+def test_a_schema_that_asks_for_more_than_types_has_no_quick_test(more: dict[str, Any]) -> None:
+    assert not compile_quick_test({**PLAIN, **more})({"text": "a", "count": 1})
+    for kind in ({"type": "integer", "minimum": 5}, {"type": "integer", "enum": [5]}, {"anyOf": [{"type": "string"}]}):
+        schema = {**PLAIN, "properties": {**PLAIN["properties"], "count": kind}}
+        assert not compile_quick_test(schema)({"text": "a", "count": 1})

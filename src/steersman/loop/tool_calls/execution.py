@@ -98,7 +98,8 @@ def emit_start(run: Run, slot: Slot) -> None:
     """Emit `tool_execution_start`, with the effective arguments."""
     slot.started = True
     slot.began = asyncio.get_running_loop().time()
-    slot.args = freeze(slot.args)
+    if type(slot.args) is not FrozenDict:
+        slot.args = freeze(slot.args)
     if run.is_wanted(ToolExecutionStart):
         call = slot.call
         run.show(ToolExecutionStart(run.loop_id, run.seq, run.clock(), call.id, call.name, slot.args))

@@ -59,7 +59,10 @@ def _describe_non_object(raw: str) -> str:
 
 def _check_arguments(slot: Slot, tool: Tool, arguments: dict[str, Any]) -> str | None:
     try:
-        slot.args = slot.given = tool.check(arguments)
+        if tool.fits(arguments):
+            slot.args, slot.given = arguments, {**arguments}
+        else:
+            slot.args = slot.given = tool.check(arguments)
         if tool.keys is not None:
             slot.keys = frozenset(map(str, tool.keys(thaw(slot.args))))
     except InvalidArguments as error:

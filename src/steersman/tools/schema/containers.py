@@ -131,6 +131,42 @@ def _find_plain_type(schema: Any) -> type | None:
     return _PLAIN_TYPES.get(declared) if isinstance(declared, str) else None
 
 
+_SAYING_NO_MORE = _NOTES | {"properties", "required", "additionalProperties", "$schema"}
+
+
+def compile_quick_test(schema: Mapping[str, Any]) -> Callable[[dict[str, Any]], bool]:
+    """Return a test whether the whole check of an object would return an equal one: nothing is wrong or to coerce.
+
+    It says so only of plain values, and of none where a schema asks for more than their types.
+    """
+    declared, required = schema.get("properties", {}), _read_required(schema)
+    if schema.get("type") != "object" or not _SAYING_NO_MORE.issuperset(schema):
+        return _refuse
+    plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
+    if not plain.keys() >= frozenset(required):
+        return _refuse
+    needed = [(name, plain[name]) for name in required]
+
+    def fits(items: dict[str, Any]) -> bool:
+        for name, kind in needed:
+            item = items.get(name)
+            if type(item) is not kind or (kind is str and not item.isascii()):
+                return False
+        return len(items) == len(needed) or _are_plain(items, plain)
+
+    return fits
+
+
+def _refuse(_: dict[str, Any]) -> bool:
+    return False
+
+
+def _are_plain(items: dict[str, Any], plain: Mapping[str, type]) -> bool:
+    return all(
+        type(item) is plain.get(name) and (type(item) is not str or item.isascii()) for name, item in items.items()
+    )
+
+
 def _compile_other_properties(
     compiler: NodeCompiler, schema: Mapping[str, Any], coerce: bool, names: Sequence[str]
 ) -> Callable[[Any, Any, ValuePath, Problems], Any]:
