@@ -202,6 +202,17 @@ def test_whole_parts_count_where_no_deltas_came() -> None:
     assert message.content == [TextContent("Hello"), ToolCall("call_1", "add", {"a": 1})]
 
 
+def test_whole_arguments_count_for_their_call_and_not_for_that_whose_deltas_came_last() -> None:
+    first, second = ({"id": f"fc_{at}", "call_id": f"call_{at}", "name": "add", "arguments": ""} for at in (0, 1))
+    stream = begun() + added(1, "function_call", **second) + added(0, "function_call", **first)
+    stream += arguments(0, '{"a":1}')
+    for at, whole in enumerate(('{"a":1}', '{"a":2}')):
+        stream += event("response.function_call_arguments.done", item_id=f"fc_{at}", output_index=at, arguments=whole)
+    events, message = read(stream + ended())
+    assert message.tool_calls == [ToolCall("call_0", "add", {"a": 1}), ToolCall("call_1", "add", {"a": 2})]
+    assert [one.delta for one in events if isinstance(one, ToolCallDelta)] == ['{"a":1}', '{"a":2}']
+
+
 def test_an_announced_item_that_is_nothing_is_passed_over() -> None:
     nothing = event("response.output_item.added", output_index=0, item=None)
     assert message_of(begun() + nothing + said(1, "Hi") + ended()).content == [TextContent("Hi")]

@@ -73,6 +73,7 @@ _WHOLES = {
 """The events with a whole part, and the delta events they end."""
 
 _ARGUMENTS = "response.function_call_arguments.delta"
+_WHOLE_ARGUMENTS = "response.function_call_arguments.done"
 # They say nothing that other events do not say.
 _UNREAD = frozenset(("response.in_progress", "response.content_part.added", "response.content_part.done"))
 # The items that do not have to go back as they came.
@@ -126,7 +127,7 @@ class OpenAIResponsesDecoder:
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
         for event, data in received:
-            if event in _UNREAD and self._started:
+            if (event in _UNREAD and self._started) or (event == _WHOLE_ARGUMENTS and self._has_arguments(data)):
                 continue
             try:
                 read = decode_event(data)
@@ -149,6 +150,13 @@ class OpenAIResponsesDecoder:
             self._add_event(read.type or event, read, data, read.delta, out)
             if self.done:
                 return
+
+    def _has_arguments(self, data: str) -> bool:
+        """Whether an event with the whole arguments of a call is about the one whose deltas came last."""
+        block, hot = self._hot_block, self._hot
+        return (
+            block is not None and bool(block.parts) and hot.type == _ARGUMENTS and f'"item_id":"{hot.item_id}"' in data
+        )
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises if the terminal event is missing."""
