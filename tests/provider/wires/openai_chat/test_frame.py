@@ -142,6 +142,12 @@ def test_what_only_begins_and_ends_like_a_fragment_is_no_fragment(inner: str) ->
     assert frame.read_arguments([("error", data)], 0) == []
 
 
+def test_fragments_are_found_where_the_same_stands_elsewhere_in_the_chunk() -> None:
+    echo = {"echo": {"more": 1, "arguments": "a"}}
+    assert fragments(*[fragment(words, **echo) for words in ("a", "b", "a")]) == ["a", "b", "a"]
+    assert fragments(*[fragment(words, echo='{"arguments":"a') for words in ("a", "b", "a")]) == ["a", "b", "a"]
+
+
 def test_fragments_of_calls_side_by_side_belong_to_their_calls() -> None:
     """Each call has a frame of its own, with its number in it."""
     begun = calls(piece(0, id="a", name="note"), piece(1, id="b", name="note"))

@@ -353,8 +353,14 @@ def find_frame(data: str, words: str) -> Frame | None:
 
 
 def find_argument_frame(data: str, words: str) -> Frame | None:
-    """Find the frame of a chunk with this fragment of arguments, in the same way, or return `None`."""
+    """Find the frame of a chunk with this fragment of arguments, in the same way, or return `None`.
+
+    Where the chunk has just one such member of an object, there is nothing to try.
+    """
     quoted = msgspec.json.encode(words).decode()
+    before, member, after = data.partition(f'"arguments":{quoted}')
+    if before.endswith(("{", ",")) and member not in after:
+        return Frame(f'{before}"arguments":"', f'"{after}')
     at = data.find(quoted)
     while at >= 0:
         head, tail = data[:at], data[at + len(quoted) :]
