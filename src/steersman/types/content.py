@@ -154,8 +154,8 @@ def parse_tool_call(
         value = arguments
     if isinstance(value, dict):
         is_flat = type(arguments) is str and "[" not in arguments and arguments.find("{", 1) < 0
-        frozen: dict[str, Any] = FrozenDict(value) if is_flat else freeze(value)
-        return ToolCall(id, name, frozen, None, signature, provider_id)
+        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+        return ToolCall(id, name, FrozenDict(items) if is_flat else freeze(items), None, signature, provider_id)
     value, raw = _parse_unusual_arguments(arguments)
     return ToolCall(id, name, value, None if raw is None else escape_lone_surrogates(raw), signature, provider_id)
 

@@ -467,7 +467,7 @@ def test_an_integer_survives_its_own_text(value: int) -> None:
     assert [check(str(value)), check(value)] == [value, value]
 
 
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "type": "object",
     "properties": {
         "text": {"type": "string", "description": "A text."},

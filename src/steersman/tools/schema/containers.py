@@ -149,7 +149,7 @@ def compile_quick_test(schema: Mapping[str, Any]) -> Callable[[dict[str, Any]], 
 
     def fits(items: dict[str, Any]) -> bool:
         for name, kind in needed:
-            item = items.get(name)
+            item: Any = items.get(name)
             if type(item) is not kind or (kind is str and not item.isascii()):
                 return False
         return len(items) == len(needed) or _are_plain(items, plain)

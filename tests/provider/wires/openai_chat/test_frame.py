@@ -143,8 +143,8 @@ def test_what_only_begins_and_ends_like_a_fragment_is_no_fragment(inner: str) ->
 
 
 def test_fragments_are_found_where_the_same_stands_elsewhere_in_the_chunk() -> None:
-    echo = {"echo": {"more": 1, "arguments": "a"}}
-    assert fragments(*[fragment(words, **echo) for words in ("a", "b", "a")]) == ["a", "b", "a"]
+    echo = {"more": 1, "arguments": "a"}
+    assert fragments(*[fragment(words, echo=echo) for words in ("a", "b", "a")]) == ["a", "b", "a"]
     assert fragments(*[fragment(words, echo='{"arguments":"a') for words in ("a", "b", "a")]) == ["a", "b", "a"]
 
 

@@ -99,8 +99,7 @@ class OpenAIResponsesDecoder:
         self._names = names
         # The tools of the request; a custom tool of another name is the server's own, and it has run it already.
         self._custom = custom
-        self._output = Output()
-        self._started = False
+        self._output, self._started = Output(), False
         self._unknown_events: list[str] = []
         self._blocks = self._calls = 0
         # The last delta event and its block: the next delta nearly always belongs to the same block.
@@ -154,16 +153,14 @@ class OpenAIResponsesDecoder:
     def _has_arguments(self, data: str) -> bool:
         """Whether an event with the whole arguments of a call is about the one whose deltas came last."""
         block, hot = self._hot_block, self._hot
-        return (
-            block is not None and bool(block.parts) and hot.type == _ARGUMENTS and f'"item_id":"{hot.item_id}"' in data
-        )
+        is_growing = block is not None and bool(block.parts) and hot.type == _ARGUMENTS
+        return is_growing and f'"item_id":"{hot.item_id}"' in data
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises if the terminal event is missing."""
         if not self.done:
-            raise build_incomplete_error(
-                self._model, "openai", "'response.completed'", () if self._started else self._unknown_events
-            )
+            unknown = () if self._started else self._unknown_events
+            raise build_incomplete_error(self._model, "openai", "'response.completed'", unknown)
         return msgspec.structs.replace(
             _EMPTY,
             content=FrozenList([block.content for block in self._stopped if block.content is not None]),
@@ -368,8 +365,7 @@ class OpenAIResponsesDecoder:
             raise classify_event(self._model, parse_error(response.error), body=data)
         cut = status == "incomplete" or kind == "response.incomplete"
         self._stop_open_items(response, data, out, cut=cut)
-        self._response = response
-        self.done = True
+        self._response, self.done = response, True
         self._stopped = self._output.list_blocks()
         said = "incomplete" if cut else status
         self._raw_reason, self._reason, self._error = classify_stop(said, response, self._stopped)
