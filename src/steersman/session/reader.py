@@ -47,11 +47,11 @@ class SessionReader:
         wanted = {node.seq: node.id for node in path}
         reading = read_entries(self.read_after(min(wanted) - 1, wanted) if wanted else ())
         usable = {entry.id for entry in reading.entries}
-        for node in path:
-            if node.id not in usable:
-                reason = reading.unusable.get(node.id, "it cannot be read")
-                self._report(Problem(f"record {node.seq}", f"It is left out: {reason}."))
-                self._tree.drop(node.id)
+        unusable = [node for node in path if node.id not in usable]
+        for node in unusable:
+            reason = reading.unusable.get(node.id, "it cannot be read")
+            self._report(Problem(f"record {node.seq}", f"It is left out: {reason}."))
+        self._tree.drop(node.id for node in unusable)
         return reading.entries
 
     def read_changes(self, leaf: str | None) -> RestoredChanges:

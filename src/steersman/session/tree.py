@@ -6,7 +6,7 @@ The current entry (`tip`) is the one that was added last, or the one to which th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -75,14 +75,18 @@ class Tree:
         self.tip = None if target is None else self.find_node(target).id
         self.moves += 1
 
-    def drop(self, id: str) -> None:
-        """Remove an entry that turned out to be unusable; its children follow its parent."""
-        gone = self.nodes.pop(id)
-        for node in [node for node in self.nodes.values() if node.parent == id]:
-            self.nodes[node.id] = msgspec.structs.replace(node, parent=gone.parent)
-        if self.tip == id:
-            self.tip = gone.parent
-        self.changes = [(seq, gone.parent if parent == id else parent) for seq, parent in self.changes]
+    def drop(self, ids: Iterable[str]) -> None:
+        """Remove entries that turned out to be unusable, parents first; their children follow their parents."""
+        gone: dict[str | None, str | None] = {}
+        for id in ids:
+            parent = self.nodes.pop(id).parent
+            gone[id] = gone.get(parent, parent)
+        if not gone:
+            return
+        for node in [node for node in self.nodes.values() if node.parent in gone]:
+            self.nodes[node.id] = msgspec.structs.replace(node, parent=gone[node.parent])
+        self.tip = gone.get(self.tip, self.tip)
+        self.changes = [(seq, gone.get(parent, parent)) for seq, parent in self.changes]
 
     def find_node(self, id: str) -> Node:
         """The entry with this id, or the compaction or prun that contains the message with this id."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -41,12 +42,7 @@ class StateChange(msgspec.Struct, frozen=True):
 
     def merge(self, later: StateChange) -> StateChange:
         """The one change that does what this one and then a later one do."""
-        if later.reset:
-            return later
-        values = dict(self.set)
-        later.apply_to(values)
-        gone = dict.fromkeys((*self.delete, *later.delete))
-        return StateChange(values, tuple(name for name in gone if name not in values), self.reset)
+        return _merge_all((self, later))
 
 
 class State(MutableMapping[str, Any]):
@@ -143,8 +139,10 @@ class State(MutableMapping[str, Any]):
     def restore(self, changes: Iterable[tuple[int, StateChange]]) -> None:
         """Make changes of the past again, as a session or another log has them; the listener is not called."""
         with self._lock:
-            for place, change in changes:
-                self._keep(place, msgspec.structs.replace(change, set=freeze(change.set)))
+            for place, group in groupby(changes, _get_place):
+                change = _merge_all([change for _, change in group])
+                self._add_change(place, msgspec.structs.replace(change, set=freeze(change.set)))
+            self._sizes = {name: _measure(name, value) for name, value in self._values.items()}
 
     def copy_read_only(self, reason: str) -> State:
         """A copy of the values as they are now; a change of it raises `RuntimeError` with this reason."""
@@ -167,18 +165,34 @@ class State(MutableMapping[str, Any]):
                     f"The state would have {total:,} bytes as JSON, and {MAX_STATE_BYTES:,} is the most. "
                     "Keep large data in a file, and its name in the state."
                 )
-            self._keep(len(self._entries), change, sizes)
+            self._add_change(len(self._entries), change)
+            self._sizes = {name: size for name, size in after.items() if name in self._values}
             if self.listener is not None:
                 self.listener(change)
 
-    def _keep(self, place: int, change: StateChange, sizes: Mapping[str, int] | None = None) -> None:
+    def _add_change(self, place: int, change: StateChange) -> None:
         change.apply_to(self._values)
-        new = {name: _measure(name, value) for name, value in change.set.items()} if sizes is None else sizes
-        self._sizes.update(new)
-        self._sizes = {name: size for name, size in self._sizes.items() if name in self._values}
         if self._changes and self._changes[-1][0] == place:
             change = self._changes.pop()[1].merge(change)
         self._changes.append((place, change))
+
+
+def _get_place(change: tuple[int, StateChange]) -> int:
+    return change[0]
+
+
+def _merge_all(changes: Sequence[StateChange]) -> StateChange:
+    """The one change that does what these do, one after the other."""
+    values: dict[str, Any] = {}
+    gone: dict[str, None] = {}
+    reset = False
+    for change in changes:
+        if change.reset:
+            gone.clear()
+        change.apply_to(values)
+        gone.update(dict.fromkeys(change.delete))
+        reset = reset or change.reset
+    return StateChange(values, tuple(name for name in gone if name not in values), reset)
 
 
 def _check_name(name: object) -> str:
