@@ -103,10 +103,10 @@ async def open_browser() -> AsyncGenerator[Browser]:
 
 
 @asynccontextmanager
-async def open_page(client: Client, *, width: int = 1280, init: str = "") -> AsyncGenerator[Tab]:
+async def open_page(client: Client, *, width: int = 1280, init: str = "", hurry: bool = True) -> AsyncGenerator[Tab]:
     """A new tab that is logged in; in the end the scripts of the page must have made no mistake.
 
-    `init` is a script that runs before those of the page.
+    `init` is a script that runs before those of the page. Without `hurry` the page waits as it does for people.
     """
     context = await current_browser.get().new_context(viewport={"width": width, "height": 800})
     try:
@@ -115,7 +115,7 @@ async def open_page(client: Client, *, width: int = 1280, init: str = "") -> Asy
         tab = Tab(page, client)
         page.on("pageerror", lambda error: tab.errors.append(str(error)))
         page.on("request", tab.note_request)
-        await page.add_init_script(HURRY + init)
+        await page.add_init_script((HURRY if hurry else "") + init)
         await tab.log_in()
         yield tab
         assert tab.errors == []

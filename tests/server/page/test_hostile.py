@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,7 +11,8 @@ from playwright.async_api import expect
 from tests.server.kit import run_server
 from tests.server.page.kit import needs_browser, open_page
 
-from steersman import Agent, tool
+from steersman import Agent, Session, tool
+from steersman.session.records import Record, encode
 from steersman.testing import ScriptedModel, answer, call, thinking
 
 pytestmark = [pytest.mark.real_time, needs_browser]
@@ -41,6 +43,12 @@ CORPUS = [
     "|" * 5_000 + "\n" + "|-" * 5_000,
     "<!--" * 2_000 + "\\" * 3_000,
 ]
+WATCH_TASKS = """
+window.tasks = [];
+new PerformanceObserver((list) => window.tasks.push(...list.getEntries().map((task) => task.duration))).observe({
+  entryTypes: ["longtask"],
+});
+"""
 ALLOWED = """() => [...document.querySelectorAll("*")].flatMap((one) => {
   const wrong = [];
   const own = "link script meta title head html body".split(" ");
@@ -104,6 +112,64 @@ async def test_a_hostile_question_is_only_text() -> None:
         await tab.find(".answer-approve").click()
         await tab.wait_until_idle()
         assert await tab.page.evaluate("() => window.hacked") is None
+
+
+@pytest.mark.parametrize("unit", ["1. a\n\n", "```js\n" + '"\\' * 10_000 + "\n```\n", "![a"])
+async def test_a_very_long_answer_does_not_hold_up_the_page(unit: str) -> None:
+    """The rest of it is shown as it is, a part with each click."""
+    text = unit * (1_000_000 // len(unit))
+    script = ScriptedModel(answer(thinking(text), text, deltas=2))
+    async with run_server(lambda: Agent(script.model)) as client, open_page(client, init=WATCH_TASKS) as tab:
+        await tab.say("Go on.")
+        await tab.wait_until_idle()
+        more = tab.answer.locator(".answer > .prose > div > .more")
+        before = await more.text_content()
+        await more.click()
+        assert before != await more.text_content()
+        await expect(tab.answer.locator(".answer > .prose .plain")).to_contain_text(unit[:3])
+        tasks: list[float] = await tab.page.evaluate("() => window.tasks")
+    assert max(tasks, default=0) < 6_000  # half a second on an idle machine
+
+
+async def test_a_call_with_thousands_of_arguments_has_a_row_for_some() -> None:
+    arguments: dict[str, Any] = {f"name{number}": number for number in range(20_000)}
+    script = ScriptedModel(answer(call("show", **arguments)), "Done.")
+    async with run_server(lambda: Agent(script.model, tools=[show])) as client, open_page(client) as tab:
+        await tab.say("Go on.")
+        await tab.wait_until_idle()
+        await expect(tab.find(".tool dt").last).to_have_text("19,800 more")
+        await expect(tab.find(".tool dt")).to_have_count(201)
+
+
+async def test_what_waits_in_an_imported_session_waits_for_nobody(tmp_path: Path) -> None:
+    """docs/sessions.md: it brings no questions, and its queued messages are not delivered here."""
+    words = {"role": "user", "content": [{"type": "text", "text": "Hello."}]}
+    broken: list[Any] = [None, {"role": "assistant"}, {"role": "assistant", "content": [None, {"type": "text"}]}]
+    asked: dict[str, Any] = {
+        "type": "approval_requested",
+        "approval_id": "a",
+        "tool_call_id": "c",
+        "tool_name": "deploy",
+        "args": {},
+    }
+    steps: list[tuple[str, dict[str, Any]]] = [
+        ("session", {"format": "1.0", "session_id": "theirs", "created": 1.0}),
+        ("run_start", {"loop_id": "l"}),
+        ("message", {"message": words}),
+        *(("message", {"message": message}) for message in broken),
+        ("accepted", {"kind": "steering", "key": "k", "message": words}),
+        ("event", {**asked, "reason": "Say yes.", "preview": "{}"}),
+    ]
+    records = [Record(f"r{seq}", None, seq, kind, 1.0, fields) for seq, (kind, fields) in enumerate(steps, 1)]
+    (tmp_path / "s.jsonl").write_bytes(b"".join(encode(record) + b"\n" for record in records))
+    Session.import_(tmp_path / "s.jsonl", tmp_path / "s.db").close()
+    async with run_server(lambda: Agent("scripted:echo"), store=tmp_path / "s.db") as client, open_page(client) as tab:
+        await tab.show("theirs")
+        await expect(tab.find(".row")).not_to_have_count(0)
+        await expect(tab.find("#status")).to_have_text("")
+        await expect(tab.find(".approval, .row-queued")).to_have_count(0)
+        await tab.say("And now?")
+        await expect(tab.answer).to_contain_text("And now?")
 
 
 async def test_a_page_without_the_token_shows_how_to_log_in() -> None:

@@ -14,6 +14,14 @@ from steersman import Agent, tool
 from steersman.testing import ScriptedModel, answer, call, error, stall, thinking
 
 pytestmark = [pytest.mark.real_time, needs_browser]
+PRESS_WHEN_ONE_IS_LEFT = """() => {
+  const cards = document.querySelector("#approvals");
+  new MutationObserver((_, observer) => {
+    if (cards.children.length !== 1) return;
+    observer.disconnect();
+    document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: "y", bubbles: true }));
+  }).observe(cards, { childList: true });
+}"""
 
 
 async def test_a_prompt_is_answered_and_the_session_is_listed() -> None:
@@ -82,9 +90,30 @@ async def test_a_question_is_answered_by_key_or_by_button() -> None:
         await check_decision(tab, "done", "Not asked.")
 
 
+async def test_a_question_that_takes_the_place_of_another_takes_no_answer_at_first() -> None:
+    """A key that is meant for a question which is answered elsewhere just then is no yes to the next one."""
+    asks = answer(call("deploy", target="staging"), call("deploy", target="live"))
+    async with run_server(make_agent(asks, "Done.")) as client, open_page(client, hurry=False) as tab:
+        await tab.say("Deploy.")
+        cards, allow = tab.find(".approval"), tab.find(".answer-approve")
+        await expect(cards).to_have_count(2)
+        await expect(allow.first).to_be_enabled()
+        await tab.find("#text").press("Escape")
+        await tab.page.evaluate(PRESS_WHEN_ONE_IS_LEFT)
+        staging = await cards.first.get_attribute("data-id")
+        await client.act(tab.session, "deny", {"id": staging})
+        await expect(cards).to_have_count(1)
+        await expect(allow).to_be_enabled()
+        _, shown = await client.send("GET", f"/sessions/{tab.session}")
+        assert [one["args"] for one in shown["approvals"]] == [{"target": "live"}]
+        await tab.page.keyboard.press("y")
+        await check_decision(tab, "done", "Done.")
+
+
 async def check_question(tab: Tab) -> None:
     """A question is shown, typing is no answer to it, and Escape leads from the box to it."""
     await expect(tab.find(".approval .preview")).to_contain_text('"target": "live"')
+    await expect(tab.find(".answer-approve")).to_be_enabled()
     await expect(tab.find("#status")).to_have_text("needs your answer")
     await tab.find("#text").press("y")
     await expect(tab.find("#text")).to_have_value("y")

@@ -30,6 +30,7 @@ export class Log {
   add(position, event) {
     this.record = Number.parseInt(position, 10);
     this.position = position;
+    if (event.type === "message_end") event.message = readMessage(event.message);
     const take = this[`on_${event.type}`];
     if (take !== undefined) take.call(this, event);
     else if (TREE_TYPES.has(event.type))
@@ -229,6 +230,14 @@ export class Log {
 
   // The queue
 
+  /** What came before belongs to another place: nothing of it waits here. */
+  on_imported() {
+    this.queue.clear();
+    this.questions.clear();
+    this.heardKeys.clear();
+    this.running = false;
+  }
+
   on_accepted(event) {
     this.heardKeys.add(event.key);
     this.queue.set(event.id, {
@@ -324,6 +333,16 @@ function applyDelta(content, delta) {
       if (delta.tool_call) content[at] = delta.tool_call;
       break;
   }
+}
+
+/** A message of a record, which may be damaged or of an imported file. */
+function readMessage(message) {
+  const content = Array.isArray(message?.content) ? message.content.filter(isBlock) : [];
+  return { ...message, role: String(message?.role), content };
+}
+
+function isBlock(block) {
+  return typeof (block?.text ?? block?.thinking ?? block?.name ?? block?.mime_type) === "string";
 }
 
 function findStatus(message) {

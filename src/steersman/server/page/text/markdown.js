@@ -7,6 +7,10 @@ import { renderInline } from "./inline.js";
 
 const LONG_CELL = 40; // characters: a longer text is given some width, the table scrolls if it is too wide
 const DEEPEST = 8;
+const PART = 20_000; // characters of a text that is shown as it is
+
+/** The most characters of one answer that are shown as Markdown; the rest is shown as it is, when it is asked for. */
+export const LONGEST = 60_000;
 
 /** The nodes of a text. */
 export function renderMarkdown(source, depth = 0) {
@@ -18,17 +22,30 @@ export function renderMarkdown(source, depth = 0) {
 export class GrowingMarkdown {
   constructor() {
     this.node = h("div", { class: "prose" });
+    this.rest = null;
     this.source = "";
     this.settled = 0; // everything before this place is rendered for good
     this.open = []; // the nodes after it
   }
 
-  update(source) {
+  /** Show a text, of which so many characters as Markdown. */
+  update(source, most = LONGEST) {
+    const shown = cut(source, most);
+    this.updateBlocks(shown);
+    if (shown.length < source.length && this.rest === null) {
+      this.rest = new PlainText();
+      this.node.append(this.rest.node);
+    }
+    this.rest?.update(source.slice(shown.length));
+  }
+
+  updateBlocks(source) {
     if (source === this.source) return;
     if (!source.startsWith(this.source)) {
       this.settled = 0;
       this.open = [];
       this.node.replaceChildren();
+      this.rest = null;
     }
     this.source = source;
     const from = this.settled;
@@ -37,11 +54,49 @@ export class GrowingMarkdown {
     this.open = [];
     blocks.forEach((block, place) => {
       const node = renderBlock(block, 0);
-      this.node.append(node);
+      this.node.insertBefore(node, this.rest?.node ?? null);
       // The last two blocks may still change: a list goes on, a line becomes a heading or a table.
       if (place >= blocks.length - 2) this.open.push(node);
       else this.settled = from + block.end;
     });
+  }
+}
+
+/** The beginning of a text, up to the end of a line if it is a part; the same one when the text grows. */
+function cut(source, most) {
+  if (source.length <= most) return source;
+  return source.slice(0, source.lastIndexOf("\n", most - 1) + 1 || most);
+}
+
+/** The rest of a long text, of which each click shows more. */
+class PlainText {
+  constructor() {
+    this.text = "";
+    this.shown = 0;
+    this.body = h("p", { class: "plain" });
+    this.more = h("button", { type: "button", class: "more", onclick: () => this.showMore() });
+    this.node = h("div", { hidden: true }, this.body, this.more);
+  }
+
+  update(text) {
+    if (text === this.text) return;
+    if (!text.startsWith(this.text)) {
+      this.shown = 0;
+      this.body.replaceChildren();
+    }
+    this.text = text;
+    const left = text.length - this.shown;
+    this.node.hidden = text === "";
+    this.more.hidden = left === 0;
+    this.more.textContent = `Show more (${left.toLocaleString("en")} characters)`;
+  }
+
+  showMore() {
+    const { text, shown } = this;
+    this.body.append(h.text(text.slice(shown, shown + PART)));
+    this.shown = Math.min(shown + PART, text.length);
+    this.text = text.slice(0, this.shown);
+    this.update(text);
   }
 }
 

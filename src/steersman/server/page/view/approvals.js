@@ -1,11 +1,14 @@
 // Questions about tool calls: a card with the exact change or command, and three answers, by mouse or by key.
 
+import { PACE } from "../app/api.js";
 import { formatSeconds } from "../app/format.js";
 import { appendColoured } from "../text/code.js";
 import { makeDiff, showText } from "../text/diff.js";
 import { h, icon, replace, setText } from "./dom.js";
 
 const EDITING = new Set(["edit", "write"]);
+// When a question comes or goes, another one may be where the last one was: for so many milliseconds none takes an answer.
+const SETTLING = 500 * PACE;
 
 export class Approvals {
   constructor(page, report) {
@@ -13,6 +16,7 @@ export class Approvals {
     this.report = report;
     this.cards = new Map();
     this.session = null;
+    this.isSettled = true;
     page.addEventListener("keydown", (event) => this.answerByKey(event));
   }
 
@@ -24,6 +28,7 @@ export class Approvals {
 
   update() {
     const questions = this.session?.isLoaded && !this.session.isElsewhere ? this.session.log.questions : new Map();
+    const before = [...this.cards.keys()];
     for (const [id, card] of this.cards) {
       if (questions.has(id)) continue;
       const hadFocus = card.node.contains(document.activeElement);
@@ -37,8 +42,21 @@ export class Approvals {
       this.cards.set(id, card);
       this.node.append(card.node);
     }
+    if (String([...this.cards.keys()]) !== String(before)) this.settle();
     this.node.hidden = this.cards.size === 0;
     setText(document.querySelector("#approvals-count"), this.cards.size > 1 ? `${this.cards.size} questions` : "");
+  }
+
+  /** Take no answer until people can have seen which questions there are now. */
+  settle() {
+    this.setSettled(false);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.setSettled(true), SETTLING);
+  }
+
+  setSettled(isSettled) {
+    this.isSettled = isSettled;
+    for (const card of this.cards.values()) card.setSettled(isSettled);
   }
 
   /** Move to the first question; false if there is none. */
@@ -49,7 +67,7 @@ export class Approvals {
   }
 
   async answer(card, answer, reason) {
-    if (card.isAnswered) return;
+    if (card.isAnswered || !this.isSettled) return;
     card.setAnswered(true);
     const id = card.question.approval_id;
     try {
@@ -115,6 +133,11 @@ class Card {
       makePreview(question),
       h("div", { class: "approval-answers" }, this.buttons, this.reason),
     );
+  }
+
+  /** Not `disabled`, which would take the focus from a button. */
+  setSettled(isSettled) {
+    for (const button of this.buttons) button.setAttribute("aria-disabled", String(!isSettled));
   }
 
   setAnswered(isAnswered) {

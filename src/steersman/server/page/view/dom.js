@@ -16,6 +16,7 @@ h.svg = (tag, props = {}, ...children) => fill(document.createElementNS(SVG, tag
 h.text = (text) => document.createTextNode(showInvisible(String(text)));
 
 function fill(node, props, children) {
+  append(node, children); // before dir="auto", with which a node looks through all its children for each further one
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
@@ -23,7 +24,6 @@ function fill(node, props, children) {
     else if (name === "value") node.value = value;
     else node.setAttribute(name, value === true ? "" : value);
   }
-  append(node, children);
   return node;
 }
 

@@ -2,7 +2,7 @@
 
 import { formatCost, formatTime, formatTokens, getText, shorten } from "../app/format.js";
 import { makeCopyButton } from "../text/code.js";
-import { GrowingMarkdown } from "../text/markdown.js";
+import { GrowingMarkdown, LONGEST } from "../text/markdown.js";
 import { h, icon, iconButton, replace, setText } from "./dom.js";
 import { makePicture } from "./picture.js";
 import { ToolView } from "./tool_view.js";
@@ -114,14 +114,18 @@ class AnswerView {
     this.node.classList.toggle("is-cut", Boolean(row.isCut));
     this.node.classList.toggle("is-step", row.calls.size > 0);
     const content = row.message.content.filter(Boolean);
-    content.forEach((block, place) => this.updateBlock(place, block, row, place === content.length - 1));
+    let room = LONGEST; // for Markdown: an answer may have any number of blocks
+    content.forEach((block, place) => {
+      this.updateBlock(place, block, row, place === content.length - 1, room);
+      room = Math.max(room - getLength(block), 0);
+    });
     for (const { view } of this.blocks.splice(content.length)) view.node.remove();
     this.updateWaiting(row, content);
     updateNotes(this.notes, row);
     this.updateFoot(row);
   }
 
-  updateBlock(place, block, row, isLast) {
+  updateBlock(place, block, row, isLast, room) {
     let known = this.blocks[place];
     const kind = block.type === "tool_call" ? `call ${block.id}` : block.type;
     if (known?.kind !== kind) {
@@ -131,7 +135,7 @@ class AnswerView {
       else before.replaceWith(known.view.node);
       this.blocks[place] = known;
     }
-    known.view.update(block, row, Boolean(row.isLive && isLast));
+    known.view.update(block, row, Boolean(row.isLive && isLast), room);
   }
 
   makeBlock(block, row, place) {
@@ -189,8 +193,8 @@ class TextBlock {
     this.node = this.text.node;
   }
 
-  update(block, row, isGrowing) {
-    this.text.update(block.text);
+  update(block, row, isGrowing, room) {
+    this.text.update(block.text, room);
     this.node.classList.toggle("is-growing", isGrowing && !row.isCut);
   }
 }
@@ -207,12 +211,16 @@ class ThinkingBlock {
     );
   }
 
-  update(block, row, isGrowing) {
+  update(block, row, isGrowing, room) {
     const thinking = block.redacted ? "" : block.thinking;
     setText(this.label, block.redacted ? "Thinking (hidden by the provider)" : isGrowing ? "Thinking…" : "Thought");
     setText(this.peek, shorten(thinking.slice(isGrowing ? -160 : 0, isGrowing ? undefined : 200), 120));
-    this.text.update(thinking);
+    this.text.update(thinking, room);
   }
+}
+
+function getLength(block) {
+  return (block.text ?? block.thinking ?? "").length;
 }
 
 function updateNotes(node, row) {

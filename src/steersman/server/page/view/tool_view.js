@@ -27,6 +27,7 @@ const ICONS = {
 };
 const TAIL = 4_000; // characters of live output that are shown
 const SHORT_DIFF = 30; // lines
+const MOST_ARGUMENTS = 200; // each in a row of its own
 
 export class ToolView {
   constructor(opened, key) {
@@ -167,7 +168,10 @@ function makePre(label, text, kind, language = null) {
 
 /** Arguments as a list of names and values. */
 export function makeArgumentList(args) {
-  const rows = Object.entries(args).map(([name, value]) => {
+  const entries = Object.entries(args);
+  const rest = entries.splice(MOST_ARGUMENTS);
+  if (rest.length > 0) entries.push([`${rest.length.toLocaleString("en")} more`, Object.fromEntries(rest)]);
+  const rows = entries.map(([name, value]) => {
     const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
     const shown = h("span", {});
     showText(shown, text, (node, part) => node.append(h.text(part)));
