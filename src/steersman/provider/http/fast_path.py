@@ -26,6 +26,7 @@ _USUAL = {b"transfer-encoding": b"transfer-encoding: chunked", b"connection": b"
 # Every parser takes a head of this form for the same, and none of aiohttp's limits is near.
 _NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}+"
 _MAX_HEADERS = 100
+_UNUSUAL = b"?"
 _STATUS = re.compile(rb"HTTP/1\.1 200 [\t -~]{0,256}+")
 _HEADER = re.compile(_NAME + rb":[\t -~]{0,7900}+")
 _PLAIN_START = re.compile(
@@ -307,17 +308,19 @@ def _may_be_plain(start: bytes) -> bool:
 
 def _is_plain_chunked(head: bytes) -> bool:
     """Whether this is the head of a 200 response with a chunked body and nothing else to observe."""
-    start, *lines = head.split(CRLF)
-    if _STATUS.fullmatch(start) is None or len(lines) > _MAX_HEADERS:
+    lines = head.split(CRLF)
+    if len(lines) > 1 + _MAX_HEADERS or _STATUS.fullmatch(lines[0]) is None:
         return False
-    names = [name for name in map(_find_name, lines) if name != b""]
-    return b"transfer-encoding" in names and None not in names and len(set(names)) == len(names)
+    del lines[0]
+    names = list(filter(None, map(_find_name, lines)))
+    once = set(names)
+    return len(once) == len(names) and b"transfer-encoding" in once and _UNUSUAL not in once
 
 
-class _Names(dict[bytes, bytes | None]):
+class _Names(dict[bytes, bytes]):
     """What the lines of a head are about, see `_judge_header`; most come again with the next response of a server."""
 
-    def __missing__(self, line: bytes) -> bytes | None:
+    def __missing__(self, line: bytes) -> bytes:
         name = _judge_header(line)
         if len(line) <= _MAX_KNOWN_LENGTH:
             if len(self) >= _MAX_KNOWN:
@@ -329,18 +332,18 @@ class _Names(dict[bytes, bytes | None]):
 _find_name = _Names().__getitem__
 
 
-def _judge_header(line: bytes) -> bytes | None:
-    """The name of a header that says something about the body or the connection, b"" of any other; `None`: for aiohttp.
+def _judge_header(line: bytes) -> bytes:
+    """The name of a header that says something about the body or the connection, and b"" of any other.
 
-    Every parser must take the line for the same, and what it says must be the usual.
+    `_UNUSUAL` if parsers may differ about the line, or what it says is for aiohttp.
     """
     if _HEADER.fullmatch(line) is None:
-        return None
+        return _UNUSUAL
     line = line.lower()
     names = _find_notable(CRLF + line)
     if not names:
-        return None if names is None else b""
-    return names[0] if _USUAL.get(names[0], line) == line else None
+        return _UNUSUAL if names is None else b""
+    return names[0] if _USUAL.get(names[0], line) == line else _UNUSUAL
 
 
 def _find_notable(lines: bytes) -> list[bytes] | None:
