@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from steersman.provider.http.sse import EventReader, SseDecoder
-from steersman.provider.wires.protocol import Wire, feed_all
+from steersman.provider.wires.protocol import Wire, find_feed_all
 from steersman.testing import check_stream
 from steersman.types.errors import ErrorInfo
 from steersman.types.messages import AssistantMessage, user_message
@@ -37,7 +37,7 @@ class Reading:
         reader, decoder = self._reader(), self.wire.decoder(model or self.model, request)
         events: list[StreamEvent] = []
         for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
-            feed_all(decoder, reader.feed(piece), events)
+            find_feed_all(decoder)(reader.feed(piece), events)
             if decoder.done:
                 return events, decoder.finish()
         for name, data in reader.finish():

@@ -11,7 +11,7 @@ from steersman.provider.http.exchange import Exchange
 from steersman.provider.http.pool import aclose_http
 from steersman.provider.http.sse import MAX_PIECE, EventReader
 from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, TakeDeltas
-from steersman.provider.wires.protocol import Decoder, Wire, feed_all
+from steersman.provider.wires.protocol import Decoder, FeedAll, Wire, find_feed_all
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
@@ -39,7 +39,7 @@ class HttpAnswer:
     """
 
     __slots__ = (
-        "_decoder", "_exchange", "_failure", "_has_started", "_model", "_options", "_pending", "_request",
+        "_decoder", "_exchange", "_failure", "_feed_all", "_has_started", "_model", "_options", "_pending", "_request",
         "_take_deltas", "_wire", "is_closed",
     )  # fmt: skip
 
@@ -48,9 +48,10 @@ class HttpAnswer:
         self._model = model
         self._request = request
         self._options = options
-        # Both are there once the request was sent.
+        # They are there once the request was sent.
         self._exchange: Exchange | None = None
         self._decoder: Decoder | None = None
+        self._feed_all: FeedAll | None = None
         # Decoded, but not passed on yet; and what is raised after that.
         self._pending: list[StreamEvent] = []
         self._failure: Exception | None = None
@@ -94,14 +95,16 @@ class HttpAnswer:
             await exchange.send(await exchange.encode(self._request, self._options))
             await exchange.require_event_stream()
             decoder = self._decoder = self._wire.decoder(exchange.model, self._request)
-        pending = self._pending
+            self._feed_all = find_feed_all(decoder)
+        pending, feed_all = self._pending, self._feed_all
+        assert feed_all is not None
         while not decoder.done:
             is_trailing = decoder.complete
             may_take = self._take_deltas is not None and self._has_started and not is_trailing
             chunk = await exchange.read(self._take if may_take else None, is_trailing=is_trailing)
             self._raise_failure()
             if chunk:
-                feed_all(decoder, exchange.reader.feed(chunk), pending)
+                feed_all(exchange.reader.feed(chunk), pending)
             elif is_trailing or exchange.is_complete:
                 break
             exchange.has_content = bool(pending)
@@ -120,10 +123,11 @@ class HttpAnswer:
     def _take(self, chunk: bytes) -> bool:
         """Decode bytes as they arrive, and give the deltas on; `_read_batch` goes on only with what is not taken."""
         exchange, decoder, take, pending = self._exchange, self._decoder, self._take_deltas, self._pending
-        if exchange is None or decoder is None or take is None or len(chunk) > MAX_PIECE:
+        feed_all = self._feed_all
+        if exchange is None or decoder is None or feed_all is None or take is None or len(chunk) > MAX_PIECE:
             return False
         try:
-            feed_all(decoder, exchange.reader.feed(chunk), pending)
+            feed_all(exchange.reader.feed(chunk), pending)
             exchange.note_bytes(len(chunk), has_content=bool(pending))
             if pending:
                 del pending[: take(pending)]

@@ -312,7 +312,7 @@ def _is_plain_chunked(head: bytes) -> bool:
     if len(lines) > 1 + _MAX_HEADERS or _STATUS.fullmatch(lines[0]) is None:
         return False
     del lines[0]
-    names = list(filter(None, map(_find_name, lines)))
+    names: list[bytes] = list(filter(None, map(_find_name, lines)))
     once = set(names)
     return len(once) == len(names) and b"transfer-encoding" in once and _UNUSUAL not in once
 
@@ -329,7 +329,7 @@ class _Names(dict[bytes, bytes]):
         return name
 
 
-_find_name = _Names().__getitem__
+_find_name: Callable[[bytes], bytes] = _Names().__getitem__
 
 
 def _judge_header(line: bytes) -> bytes:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -259,16 +260,21 @@ def describe_many_calls() -> str:
     return f"The model's answer has more than {MAX_TOOL_CALLS:,} tool calls; none of them was run."
 
 
-def feed_all(decoder: Decoder, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
-    """Feed events up to the terminal one and append the results to `out`; a decoder may have a faster `feed_all`."""
-    faster: Callable[[Any, Any], None] | None = getattr(decoder, "feed_all", None)
-    if faster is not None:
-        return faster(events, out)
+FeedAll: TypeAlias = Callable[[Sequence[tuple[str, str]], list[StreamEvent]], None]
+"""Feeds events up to the terminal one to a decoder, and appends the results to a list."""
+
+
+def find_feed_all(decoder: Decoder) -> FeedAll:
+    """How a decoder is fed several events: it may have a `feed_all`, which is faster than one by one."""
+    own: FeedAll | None = getattr(decoder, "feed_all", None)
+    return own or partial(_feed_one_by_one, decoder)
+
+
+def _feed_one_by_one(decoder: Decoder, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
     for name, data in events:
         out += decoder.feed(name, data)
         if decoder.done:
-            return None
-    return None
+            return
 
 
 class Wire(Protocol):
