@@ -154,7 +154,9 @@ class ContentDecoder:
         parts: list[bytes] = []
         while data and limit > 0:
             if self._stream is None or self._stream.eof:
-                # Several gzip members may follow each other.
+                # Several gzip members may follow each other; what follows a deflate stream belongs to nothing.
+                if self._stream is not None and self._coding == "deflate":
+                    break
                 self._stream = zlib.decompressobj(self._choose_window_bits(data))
             try:
                 part = self._stream.decompress(data, limit)
