@@ -76,6 +76,44 @@ def test_the_packages_of_the_user_are_protected_in_a_home_folder(room: Room, who
     assert (refused, [*packages.iterdir()]) == ([f"ProtectedPath {new}"], [])
 
 
+COMPILED = """
+    import asyncio, importlib.util, os, sys
+    from steersman import CancelToken, ToolContext
+    from steersman.tools import builtin_tools
+
+    place = importlib.util.cache_from_source(os.path.join(os.path.dirname(os.__file__), "colorsys.py"))
+    tools = {tool.name: tool for tool in builtin_tools(".", sandbox=sys.argv[1])}
+    try:
+        tools["write"](path=place, content="x")
+    except Exception as error:
+        print(type(error).__name__)
+    compiled = "importlib._bootstrap_external._code_to_hash_pyc(compile('print(1)', 'x', 'exec'), b'x' * 8, False)"
+    code = f"import importlib.util, sys; open(sys.argv[1], 'wb').write({compiled})"
+    command = f'mkdir -p "$(dirname {place})"; {sys.executable} -c "{code}" {place}'
+    asyncio.run(tools["bash"].call({"command": command}, ToolContext("call_1", "bash", CancelToken())))
+    import colorsys
+"""
+
+
+def test_a_command_compiles_no_module_for_the_program(room: Room, whole: Confinement) -> None:
+    """Python runs what PYTHONPYCACHEPREFIX has, unchecked, in place of a module of its own."""
+    ran: list[str] = []
+    for folder, cache in (("first", ".cache"), ("second", ".")):
+        root = room.root / folder
+        root.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(COMPILED), named(whole)],
+            cwd=root,
+            env={**os.environ, "PYTHONPYCACHEPREFIX": str((root / cache).resolve())},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        ran += done.stdout.splitlines()
+    assert ran == ["ProtectedPath"] * 2
+
+
 SEARCH = """
     import asyncio, os
     from steersman import CancelToken, ToolContext

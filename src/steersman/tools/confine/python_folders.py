@@ -26,7 +26,7 @@ def list_prefixes() -> list[str]:
 
 def list_python_paths(root: str) -> list[str]:
     """List the real paths of the Python that we run from; of one that is the folder `root` itself, its parts."""
-    found = dict.fromkeys(map(os.path.realpath, (*list_prefixes(), *_list_package_folders())))
+    found = dict.fromkeys(map(os.path.realpath, (*list_prefixes(), *_list_package_folders(), *_list_caches(root))))
     parts = [os.path.realpath(os.path.join(root, part)) for part in _PARTS] if root in found else []
     return [*(path for path in found if path != root), *parts]
 
@@ -35,6 +35,17 @@ def list_links_to_python() -> list[str]:
     """List the links by which this Python is found: whatever replaces one of them has replaced Python."""
     inner = [os.path.join(prefix, folder) for prefix in list_prefixes() for folder in _LIBRARIES]
     return list(dict.fromkeys(link for path in (*inner, *_list_package_folders()) for link in list_links(path)))
+
+
+def _list_caches(root: str) -> list[str]:
+    """The folder of compiled modules (PYTHONPYCACHEPREFIX), which Python runs in place of their sources.
+
+    Of one that is the folder `root` itself, those for the modules of our Python.
+    """
+    if not sys.pycache_prefix:
+        return []
+    cache = os.path.realpath(sys.pycache_prefix)
+    return [cache + prefix for prefix in list_prefixes()] if cache == root else [cache]
 
 
 def _list_package_folders() -> list[str]:
