@@ -13,7 +13,7 @@ from tests.loop.toolbox import Told, agent_of, gave, said, told
 from tests.rows import each_row
 
 from steersman import Agent, Approval, Approved, Rewrite, Tool, ToolCall, fingerprint, tool
-from steersman.policy.approval import Judgement
+from steersman.policy.approval import Judgement, Mode
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.messages import user_message
 
@@ -554,6 +554,43 @@ async def test_what_is_allowed_does_not_wait_for_what_is_asked_about() -> None:
     asked.set_result(True)
     await stream
     assert shop.log == ["read a", "bash ls", "deploy []"]
+
+
+@each_row("first,then,results", [
+    ("accept-edits", "plan", ["running", "denied", "denied"]),
+    ("bypass", "plan", ["running", "denied", "denied"]),
+    ("bypass", "ask", ["running", "asked", "asked"]),
+    ("accept-edits", "bypass", ["running", "done", "done"]),
+])  # fmt: skip
+async def test_a_mode_that_changes_while_calls_wait_counts_for_them(
+    first: Mode, then: Mode, results: list[str]
+) -> None:
+    """Calls of one answer are judged with it, and some wait long for those before them."""
+    policy = Approval(first, allow=["clean"])
+    asked: list[str] = []
+
+    @tool(sequential=True)
+    async def clean() -> str:
+        """Clean up."""
+        await asyncio.sleep(60)
+        policy.mode = then
+        return "running"
+
+    @tool(access="edit", sequential=True)
+    async def write(path: str) -> str:
+        """Write a file."""
+        return "done"
+
+    def approve(waiting: ToolCall) -> bool:
+        asked.append(waiting.arguments["path"])
+        return False
+
+    script = ScriptedModel(answer(call("clean"), call("write", path="a"), call("write", path="b")), "ok")
+    agent, _ = agent_of(script, [clean, write], approval=policy, approve=approve)
+    found = [result.text for result in (await agent.run("go")).tool_results]
+    words = {"Denied: 'write' can": "denied", "Denied: not approved": "asked"}
+    assert [next((word for start, word in words.items() if text.startswith(start)), text) for text in found] == results
+    assert asked == (["a", "b"] if "asked" in results else [])
 
 
 class CountingApproval(Approval):

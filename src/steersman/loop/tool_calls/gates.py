@@ -45,6 +45,12 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
     return problem is None
 
 
+def judge_again(run: Run, slot: Slot) -> None:
+    """Judge a call again that was admitted with its answer and has waited: the user may have changed the mode since."""
+    if run.guards.has_policy and slot.admitted and slot.gate is None:
+        slot.admitted = _is_allowed(run, slot, cast(Tool, slot.tool))
+
+
 def _is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
     from steersman.loop.tool_calls.approval import is_allowed  # only a run with a policy pays for it
 
