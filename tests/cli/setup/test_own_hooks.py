@@ -194,14 +194,18 @@ async def test_a_hook_takes_no_module_of_python_from_the_folder(project: Path, *
     "command",
     ["python3 -mbase64 -h", "python3 -W ignore -c 'import base64'", "python3 -X dev -mbase64 -h",
      "echo 'import base64' | python3", "echo 'import base64' | python3 -",
-     "python3 -ubc 'import base64'", "python3 ~/ok.py; python3 -c 'import base64'"],
+     "python3 -ubc 'import base64'", "python3 ~/ok.py; python3 -c 'import base64'", "${PYTHON:-python3} -mbase64 -h",
+     "~/bin/decide", "sh ~/bin/decide", "decide"],
 )  # fmt: skip
 async def test_a_hook_takes_no_module_of_python_from_the_folder_however_python_is_started(
-    project: Path, command: str
+    project: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "escaped").unlink(missing_ok=True)  # of the row before
     (project / "base64.py").write_text("open('escaped', 'w')")
     (project.parent / "ok.py").touch()
+    monkeypatch.setenv("PATH", f"{project.parent}/bin{os.pathsep}{os.environ['PATH']}")
+    (project.parent / "bin/decide").write_text("#!/bin/sh\npython3 -c 'import base64'\n")
+    (project.parent / "bin/decide").chmod(0o755)
     (read,) = await _run(project, [_hook(f"({command}) >&2", sandbox=False)], call("list"))
     assert "Denied" not in read
     assert not (project / "escaped").exists()
@@ -209,14 +213,17 @@ async def test_a_hook_takes_no_module_of_python_from_the_folder_however_python_i
 
 @each_row(
     "command",
-    ["python3 ~/own/check.py", "python3 -u -W ignore '/{home}/own/check.py'", "python3 -X dev $HOME/own/check.py"],
-)
+    ["python3 ~/own/check.py", "python3 -u -W ignore '{home}/own/check.py'", "python3 -X dev $HOME/own/check.py",
+     "python3 ~/own/check.py; python3 -c ''", "sh -c 'exec ~/own/check'", "{home}/own/check"],
+)  # fmt: skip
 async def test_a_script_of_python_in_a_hook_finds_the_modules_beside_it(project: Path, command: str) -> None:
     folder = project.parent / "own"
     folder.mkdir(exist_ok=True)
     (folder / "check.py").write_text("import words; print(words.__file__, file=open('log', 'w'))")
     (folder / "words.py").touch()
-    command = command.replace("/{home}", str(project.parent))
+    (folder / "check").write_text(f"#!{sys.executable}\n" + (folder / "check.py").read_text())
+    (folder / "check").chmod(0o755)
+    command = command.replace("{home}", str(project.parent))
     await _run(project, [_hook(command, sandbox=False)], call("list"))
     assert (project / "log").read_text() == f"{folder}/words.py\n"
 

@@ -21,9 +21,8 @@ from steersman.tools.confine.links import leads_through
 MAX_OUTPUT = 1_000_000
 """The most bytes that a command may write."""
 
-# Python with anything else than a script by its absolute path: `-m x`, `-mx`, `-W ignore -c "..."`, `-`, `< x`.
-_OPTIONS = r"(?:\s+(?:-[WX]\s*+\S++|-(?![WX]|\w*[cm])\w++))*+"
-_PYTHON_MODULE = re.compile(rf"""\b(?:python|pypy)[0-9.]*(?=[\s;&|<>()'"`\\]|\Z)["']?(?!{_OPTIONS}\s+["']?[~/$])""")
+# A file by its absolute path, or one below the home folder.
+_PATH = re.compile(r"""(?<![\w.~}/])(~|\$HOME|\$\{HOME\})?(/[^\s;&|<>()'"`]+)""")
 
 
 class HookFailed(Exception):
@@ -68,8 +67,28 @@ def build_own_variables(hook: HookSettings, folder: Path) -> dict[str, str]:
     root = os.path.realpath(folder)
     places = clean_search_path(os.environ.get("PATH", "")).split(os.pathsep)
     outside = os.pathsep.join([place for place in places if not leads_through(place, [root])])
-    found = {"PATH": outside or DEFAULT_PATH}
-    return found | {"PYTHONSAFEPATH": "1"} if _PYTHON_MODULE.search(hook.command) else found
+    # Also for the Python in a script of the user, which would find a module in the folder where it has a name only.
+    found = {"PATH": outside or DEFAULT_PATH, "PYTHONSAFEPATH": "1"}
+    beside = [place for place in _find_script_folders(hook.command) if not leads_through(place, [root])]
+    return found | {"PYTHONPATH": os.pathsep.join(beside)} if beside else found
+
+
+def _find_script_folders(command: str) -> list[str]:
+    """The folders of the Python scripts that a command names, which import the modules beside them."""
+    home = os.path.expanduser("~")
+    paths = [(home if start else "") + path for start, path in _PATH.findall(command)]
+    return list(dict.fromkeys(os.path.dirname(os.path.realpath(path)) for path in paths if _is_python_script(path)))
+
+
+def _is_python_script(path: str) -> bool:
+    try:
+        if not os.path.isfile(path):
+            return False
+        with open(path, "rb") as file:
+            first = file.readline(200)
+    except OSError:
+        return False
+    return path.endswith(".py") or (first.startswith(b"#!") and b"python" in first)
 
 
 async def _wait_for(process: asyncio.subprocess.Process, *outputs: _Output) -> None:
