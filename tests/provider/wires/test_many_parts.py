@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.provider.wires.anthropic import kit as anthropic
 from tests.provider.wires.bedrock import kit as bedrock
 from tests.provider.wires.google import streams as google
 from tests.provider.wires.openai_chat import chat
@@ -134,3 +135,80 @@ def test_pieces_of_redacted_thinking_are_joined_once() -> None:
     assert count_calls(lambda: bedrock.message_of(stream))["b64encode"] < 5
     whole = b64encode(b"".join(b"%d " % at for at in range(100))).decode()
     assert bedrock.message_of(stream).content == [ThinkingContent("", whole, redacted=True)]
+
+
+def end_of_call(*pieces: dict[str, Any]) -> bytes:
+    first = {"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}
+    return chat.calls(first, *pieces) + chat.chunk(None, "tool_calls") + chat.DONE
+
+
+PIECES: dict[str, dict[str, Any]] = {
+    "with a field of their own": {"index": 0, "extra_content": {}},
+    "with white space": {"index": 0, "function": {"arguments": " "}},
+    "with the name again": {"index": 0, "function": {"name": "f", "arguments": " "}},
+}
+
+
+@each_row("kind", PIECES)
+def test_the_pieces_of_a_call_in_one_chunk_are_read_once(kind: str) -> None:
+    """A chunk of 0.5 MB would hold up the event loop for half a minute if each piece reads the chunk or the others."""
+    few, many = (
+        count_calls(lambda count=count: chat.answer_of(end_of_call(*[PIECES[kind]] * count))) for count in (200, 400)
+    )
+    assert many.total() < 3 * few.total()
+    assert many["Decoder.decode"] == few["Decoder.decode"]
+
+
+@each_row("index", [0, None])
+def test_arguments_that_may_always_end_are_not_read_with_every_piece(index: int | None) -> None:
+    """Where only the arguments tell one call from the next, what is read to know that is bounded."""
+    first = chat.piece(index, None, "f", '{"x":"' + "a" * 1_000_000)
+    again = chat.piece(index, None, "f", "}")
+    with pytest.raises(ProtocolError, match="too many pieces"):
+        chat.answer_of(b"".join(chat.calls(piece) for piece in (first, *[again] * 600)))
+
+
+def test_a_name_in_pieces_does_not_grow_without_end() -> None:
+    pieces = [{"index": 0, "function": {"name": f"{at:04}" * 500}} for at in range(100)]
+    message = chat.answer_of(chat.calls(*pieces) + end_of_call())
+    assert [len(call.name) for call in message.tool_calls] == [6_000]
+
+
+def chat_calls(count: int) -> bytes:
+    thoughts = b"".join(chat.said("a") + chat.said("b", field="reasoning") for _ in range(1_000))
+    calls = [chat.piece(at, f"c{at}", "f", "{}") for at in range(count)]
+    return thoughts + chat.calls(*calls) + chat.chunk(None, "tool_calls") + chat.DONE
+
+
+def anthropic_calls(count: int) -> bytes:
+    texts = b"".join(anthropic.start(at, "text", text="a") + anthropic.stop(at) for at in range(2_000))
+    calls = b"".join(
+        anthropic.start(2_000 + at, "tool_use", id=f"c{at}", name="f", input={}) + anthropic.stop(2_000 + at)
+        for at in range(count)
+    )
+    end = anthropic.event("message_delta", delta={"stop_reason": "tool_use"}) + anthropic.event("message_stop")
+    return anthropic.begun() + texts + calls + end
+
+
+def bedrock_calls(count: int) -> bytes:
+    texts = b"".join(bedrock.said(at, "a") for at in range(2_000))
+    calls = b"".join(
+        bedrock.start(2_000 + at, toolUse={"toolUseId": f"c{at}", "name": "f"}) + bedrock.stop(2_000 + at)
+        for at in range(count)
+    )
+    return bedrock.begun() + texts + calls + bedrock.framed("messageStop", {"stopReason": "tool_use"})
+
+
+CALLS: dict[str, tuple[Callable[[bytes], object], Callable[[int], bytes]]] = {
+    "anthropic": (anthropic.message_of, anthropic_calls),
+    "bedrock": (bedrock.message_of, bedrock_calls),
+    "chat": (chat.answer_of, chat_calls),
+}
+
+
+@each_row("wire", CALLS)
+def test_to_count_the_calls_the_blocks_are_not_looked_at_again(wire: str) -> None:
+    """Where 200,000 blocks come before 1,000 calls, each call would look at all of them."""
+    read, make = CALLS[wire]
+    few, many = (count_calls(lambda count=count: read(make(count))).total() for count in (1, 51))
+    assert many - few < 20_000

@@ -37,7 +37,7 @@ from steersman.provider.wires.anthropic.events import (
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.open_block import judge_calls
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count, decode_count
+from steersman.provider.wires.protocol import ToolNames, check_call_count, decode_count
 from steersman.types.content import Content, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.frozen import FrozenList
@@ -77,8 +77,8 @@ _STOP_REASONS: dict[str, StopReason] = {
 class AnthropicDecoder:
     """Decodes one answer. `before` is its first part, if the server paused."""
 
-    __slots__ = ("_before", "_blocks", "_container", "_details", "_id", "_model", "_names", "_open", "_reason",
-                 "_stopped", "_unknown_events", "_usage", "done")  # fmt: skip
+    __slots__ = ("_before", "_blocks", "_calls", "_container", "_details", "_id", "_model", "_names", "_open",
+                 "_reason", "_stopped", "_unknown_events", "_usage", "done")  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
         self.done = False
@@ -86,6 +86,7 @@ class AnthropicDecoder:
         self._names = names
         self._before = before
         self._blocks: list[AnthropicBlock] = []
+        self._calls = 0
         self._open: dict[int, AnthropicBlock] = {}
         self._usage: dict[str, Any] = {}
         self._id: str | None = None
@@ -240,8 +241,8 @@ class AnthropicDecoder:
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
                 grown.signature = None if is_usual_call(data, block) else find_call_fields(extract_block(data))
-                if grown.at >= MAX_TOOL_CALLS:
-                    check_call_count(sum(each.kind == "tool_use" for each in self._blocks))
+                self._calls += 1
+                check_call_count(self._calls)
                 return (ToolCallStart(grown.at, grown.id, grown.name),)
             case "redacted_thinking":
                 grown.signature = block.data

@@ -30,7 +30,7 @@ from steersman.provider.wires.bedrock.events import (
 from steersman.provider.wires.bedrock.frames import EXCEPTION
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.open_block import OpenBlock, judge_calls
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, ToolNames, check_call_count, decode_count
+from steersman.provider.wires.protocol import ToolNames, check_call_count, decode_count
 from steersman.types.content import Content, TextContent, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
@@ -57,8 +57,8 @@ _MALFORMED = frozenset(("malformed_model_output", "malformed_tool_use"))
 class BedrockDecoder:
     """Decodes one answer."""
 
-    __slots__ = ("_begun", "_blocks", "_model", "_names", "_open", "_reason", "_stopped", "_unknown_events", "_usage",
-                 "done")  # fmt: skip
+    __slots__ = ("_begun", "_blocks", "_calls", "_model", "_names", "_open", "_reason", "_stopped", "_unknown_events",
+                 "_usage", "done")  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames) -> None:
         self.done = False
@@ -66,6 +66,7 @@ class BedrockDecoder:
         self._names = names
         self._begun = False
         self._blocks: list[OpenBlock] = []
+        self._calls = 0
         self._open: dict[int, OpenBlock] = {}
         self._usage: dict[str, Any] = {}
         self._reason: Any = None
@@ -152,8 +153,8 @@ class BedrockDecoder:
         block = self._add_block(index, OpenBlock(len(self._blocks), "tool_use"))
         block.id = "" if call.tool_use_id is None else replace_lone_surrogates(str(call.tool_use_id))
         block.name = self._names.from_wire(replace_lone_surrogates(call.name or ""))
-        if block.at >= MAX_TOOL_CALLS:
-            check_call_count(sum(each.kind == "tool_use" for each in self._blocks))
+        self._calls += 1
+        check_call_count(self._calls)
         return (ToolCallStart(block.at, block.id, block.name),)
 
     def _add_block(self, index: int, block: OpenBlock) -> OpenBlock:

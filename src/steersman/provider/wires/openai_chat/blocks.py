@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import Any, Protocol
 
 import msgspec
 
-from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta, Frame, encode_arguments, is_json
+from steersman.provider.wires.openai_chat.calls import Calls, OpenCall
+from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta
 from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, is_signature, split_parts
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
+from steersman.provider.wires.protocol import check_call_count
 from steersman.types.content import (
     Content,
     TextContent,
     ThinkingContent,
-    ToolCall,
     escape_lone_surrogates,
-    parse_tool_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -39,150 +37,6 @@ NOT_REPLAYED = frozenset((_TAGS, _PARTS))
 """Origins of thinking that came inside the content; no field exists to send it back in."""
 
 
-class OpenCall:
-    """A call while its arguments arrive; `number` is the server's, `index` its place in the message once emitted.
-
-    `shown` counts the emitted parts; `held` is a high surrogate that waits for its low one; `frame` is around parts.
-    """
-
-    __slots__ = ("fields", "frame", "held", "id", "index", "is_framed", "name", "number", "parts", "shown")
-
-    def __init__(self, id: str, number: int | None = None) -> None:
-        self.id = id
-        self.number = number
-        self.name = ""
-        self.parts: list[str] = []
-        self.shown = 0
-        self.held = ""
-        self.index: int | None = None
-        self.frame: Frame | None = None
-        self.is_framed = False  # whether it was looked for
-        self.fields: dict[str, msgspec.Raw] | None = None  # those that are not decoded, once they were looked for
-
-    @property
-    def is_blank(self) -> bool:
-        """Whether its arguments are empty so far."""
-        return not any(part and not part.isspace() for part in self.parts)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether its arguments could end here: they are empty or valid JSON."""
-        return self.is_blank or is_json("".join(self.parts))
-
-    @property
-    def is_object(self) -> bool:
-        """Whether its arguments are a whole object, to which nothing can be added."""
-        last = next((part for part in reversed(self.parts) if part and not part.isspace()), "")
-        return last.rstrip().endswith("}") and is_json("".join(self.parts))
-
-    def build_call(self, name: str, *, cut: bool) -> ToolCall:
-        """Build the tool call; if it was cut before its arguments began, it is marked as cut."""
-        arguments = "".join(self.parts)
-        signature = msgspec.json.encode(self.fields).decode() if self.fields else None
-        if cut and not arguments.strip():
-            return ToolCall(self.id, name, {}, raw_arguments=arguments, signature=signature)
-        return parse_tool_call(self.id, name, arguments, signature=signature)
-
-
-class Calls:
-    """Finds the call of a piece: by its index, else its id, else its position in the chunk, else the last call."""
-
-    __slots__ = ("_again", "_by_id", "_by_index", "_known", "_last", "all")
-
-    def __init__(self, known: Set[str]) -> None:
-        self._known = known
-        # A whole call whose name came once more: if arguments follow, they are those of another call.
-        self._again: OpenCall | None = None
-        self._by_index: dict[int, OpenCall] = {}
-        self._by_id: dict[str, OpenCall] = {}
-        self._last: OpenCall | None = None
-        self.all: list[OpenCall] = []
-
-    def add(self, piece: CallPiece, place: int, of: int) -> OpenCall:
-        """Add a piece, entry `place` of `of` in its chunk, and return its call."""
-        function = piece.function
-        name = (function.name or "") if function is not None else ""
-        call = self._find_owner(piece, name, place, of)
-        if name:
-            call.name = self._join_name(call, name) if call.name else name
-        if function is not None and (arguments := function.arguments) is not None:
-            call.parts.append(arguments if isinstance(arguments, str) else encode_arguments(arguments))
-        self._last = call
-        return call
-
-    @property
-    def growing(self) -> OpenCall | None:
-        """The last call, if all of it was emitted and the server numbers its calls."""
-        call = self._last
-        if call is None or call is self._again:
-            return None
-        if call.number is None or call.index is None or call.shown != len(call.parts):
-            return None
-        return call
-
-    def _find_owner(self, piece: CallPiece, name: str, place: int, of: int) -> OpenCall:
-        index, id = piece.index, piece.id
-        if index is not None:
-            call = self._by_index.get(index)
-            if call is None:
-                call = self._by_index[index] = self._add_call(id, index)
-            elif self._is_another(call, piece, name):
-                first, call = call, self._add_call(id, index)
-                call.name = "" if name else first.name
-                self._by_index[index] = call
-        elif id:
-            call = self._by_id.get(id) or self._add_call(id)
-        else:
-            call = self._find_unmarked(name, place, of)
-        if id and not call.id:
-            call.id = id
-            self._by_id[id] = call
-        return call
-
-    def _is_another(self, call: OpenCall, piece: CallPiece, name: str) -> bool:
-        """Whether this is a new call with the same index: some servers number every call 0."""
-        if piece.id:
-            return bool(name and call.id) and piece.id != call.id and call.is_whole
-        if not call.name or not (name or call is self._again):
-            return False
-        # Without ids a second name tells: after whole arguments, or of another tool.
-        arguments = piece.function and piece.function.arguments
-        if arguments and not (isinstance(arguments, str) and arguments.isspace()):
-            self._again = None if call is self._again else self._again
-            if call.is_object:
-                return True
-        elif name == call.name and call.is_object:
-            self._again = call
-        known = self._known
-        return name != call.name and name in known and call.name in known and call.name + name not in known
-
-    def _find_unmarked(self, name: str, place: int, of: int) -> OpenCall:
-        call = self._last
-        if of > 1:
-            call = self.all[place] if place < len(self.all) else None
-        if call is None or (name and call.name and not call.is_blank and call.is_whole):
-            return self._add_call(None)
-        return call
-
-    def _add_call(self, id: str | None, number: int | None = None) -> OpenCall:
-        call = OpenCall(id or "", number)
-        self.all.append(call)
-        if id:
-            self._by_id[id] = call
-        return call
-
-    def _join_name(self, call: OpenCall, piece: str) -> str:
-        """Add a piece of the name, which may come whole, in pieces, or again with every piece of the arguments."""
-        name = call.name
-        if piece.startswith(name) and name not in self._known:
-            return piece
-        if name + piece in self._known:
-            return name + piece
-        if name in self._known or piece == name or not call.is_blank:
-            return name
-        return name + piece
-
-
 class KnownNames(Protocol):
     """Maps tool names on the wire to our own."""
 
@@ -197,8 +51,8 @@ class Blocks:
     """The blocks of one answer. At most one text or thinking block is open; it stops where another block starts."""
 
     __slots__ = (
-        "_calls", "_closed", "_content", "_details", "_field", "_has_stopped", "_held", "_names", "_open", "_tags",
-        "_waiting", "has_lone_surrogates", "index", "parts",
+        "_begun", "_calls", "_closed", "_content", "_details", "_field", "_has_stopped", "_held", "_names", "_open",
+        "_tags", "_waiting", "has_lone_surrogates", "index", "parts",
     )  # fmt: skip
 
     def __init__(self, names: KnownNames, *, think_tags: bool) -> None:
@@ -211,6 +65,8 @@ class Blocks:
         self._held = ""
         self._names = names
         self._calls: Calls | None = None
+        # How many calls were emitted.
+        self._begun = 0
         # A call that is not emitted yet, because another tool's name begins with its name.
         self._waiting: OpenCall | None = None
         # Whether every block has stopped, so that the end of the answer has nothing left to do.
@@ -358,8 +214,8 @@ class Blocks:
         self._waiting = None
         index = call.index = len(self._content)
         self._content.append(call)
-        if index >= MAX_TOOL_CALLS:
-            check_call_count(sum(isinstance(block, OpenCall | ToolCall) for block in self._content))
+        self._begun += 1
+        check_call_count(self._begun)
         out.append(ToolCallStart(index, call.id, self._names.from_wire(call.name)))
         return index
 

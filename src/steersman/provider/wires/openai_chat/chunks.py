@@ -107,15 +107,18 @@ def is_usual_call(data: str, piece: CallPiece) -> bool:
     return f'"tool_calls":[{{"index":{piece.index},"id":"{piece.id}","type":"function",{named}}}]' in data
 
 
-def find_call_fields(data: str, choice: int, place: int) -> dict[str, msgspec.Raw]:
-    """Return the fields of a call that are not decoded, such as `extra_content`, in which Gemini signs its calls."""
+def list_call_fields(data: str, choice: int) -> Sequence[dict[str, msgspec.Raw]]:
+    """Return the fields of each call that are not decoded, such as `extra_content`, in which Gemini signs its calls."""
     try:
         chunk = _raw_chunks.decode(data)
         found = next(one for one in chunk.choices if (one.index or 0) == choice)
-        fields = ((found.delta and found.delta.tool_calls) or (found.message and found.message.tool_calls) or [])[place]
-    except (msgspec.DecodeError, RecursionError, StopIteration, IndexError):
-        return {}
-    return {name: raw for name, raw in fields.items() if name not in _CALL_FIELDS and bytes(raw) != b"null"}
+    except (msgspec.DecodeError, RecursionError, StopIteration):
+        return ()
+    calls = (found.delta and found.delta.tool_calls) or (found.message and found.message.tool_calls) or []
+    return [
+        {name: raw for name, raw in fields.items() if name not in _CALL_FIELDS and bytes(raw) != b"null"}
+        for fields in calls
+    ]
 
 
 decode_chunk: Any = msgspec.json.Decoder(Chunk).decode
@@ -186,10 +189,13 @@ def _repair_call(call: dict[str, Any]) -> None:
         function["name"] = replace_lone_surrogates(name)
 
 
+_skip = msgspec.json.Decoder(msgspec.Raw).decode
+
+
 def is_json(text: str) -> bool:
-    """Whether a text is valid JSON."""
+    """Whether a text is valid JSON; its values are not built."""
     try:
-        msgspec.json.decode(text)
+        _skip(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return False
     return True

@@ -11,7 +11,8 @@ from functools import lru_cache
 import msgspec
 
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames, OpenCall
+from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames
+from steersman.provider.wires.openai_chat.calls import OpenCall
 from steersman.provider.wires.openai_chat.chunks import (
     NO_FIELDS,
     NOTHING,
@@ -25,9 +26,9 @@ from steersman.provider.wires.openai_chat.chunks import (
     decode_leniently,
     decode_usage,
     find_argument_frame,
-    find_call_fields,
     find_frame,
     is_usual_call,
+    list_call_fields,
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_event
 from steersman.provider.wires.openai_chat.quirks import Quirks
@@ -335,13 +336,16 @@ class OpenAIChatDecoder:
             self._refusal.append(delta.refusal)
             self._blocks.add_text("text", delta.refusal, out)
         if delta.tool_calls is not None:
-            pieces = delta.tool_calls
+            pieces, is_only = delta.tool_calls, len(delta.tool_calls) == 1
+            others: Sequence[dict[str, msgspec.Raw]] | None = None
             for place, piece in enumerate(pieces):
                 call = self._blocks.add_call(piece, place, len(pieces), out)
-                if call.fields is None and is_usual_call(data, piece):
+                if call.fields is None and is_only and is_usual_call(data, piece):
                     call.fields = NO_FIELDS
                 elif call.fields is None or piece.extra_content is not NOTHING:
-                    call.fields = {**(call.fields or {}), **find_call_fields(data, self._choice, place)}
+                    others = list_call_fields(data, self._choice) if others is None else others
+                    call.fields = call.fields or {}
+                    call.fields.update(others[place] if place < len(others) else {})
         elif delta.function_call is not None:
             self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
 
