@@ -212,3 +212,34 @@ def test_to_count_the_calls_the_blocks_are_not_looked_at_again(wire: str) -> Non
     read, make = CALLS[wire]
     few, many = (count_calls(lambda count=count: read(make(count))).total() for count in (1, 51))
     assert many - few < 20_000
+
+
+def partial(*arguments: dict[str, Any]) -> Any:
+    return google.chunk({"functionCall": {"name": "f", "partialArgs": list(arguments)}}, finish="STOP")
+
+
+def test_the_pieces_of_a_text_in_partial_arguments_are_joined_once() -> None:
+    """Where each piece copies the text so far, an event of 9 MB would hold up the event loop for seconds."""
+    piece = {"jsonPath": "$.a.b", "stringValue": "b", "willContinue": True}
+    few, many = (
+        count_calls(lambda count=count: google.message_of(partial(*[piece] * count))).total() for count in (100, 1_100)
+    )
+    assert many - few < 5_000
+    last = {"jsonPath": "$.a.b", "stringValue": "c"}
+    (call,) = google.message_of(partial(piece, piece, last, {"jsonPath": "$.a.c", "boolValue": True})).tool_calls
+    assert call.arguments == {"a": {"b": "bbc", "c": True}}
+
+
+def test_the_paths_of_partial_arguments_have_a_bounded_number_of_steps() -> None:
+    long = {"jsonPath": "$" + ".a" * 100, "numberValue": 1}
+    parts = [{"functionCall": {"name": "f", "partialArgs": [long] * 400}} for _ in range(12)]
+    assert len(google.message_of(google.chunk(*parts, finish="STOP")).tool_calls) == 12
+    with pytest.raises(ProtocolError, match="more than 500,000 steps"):
+        google.message_of(google.chunk(*parts, parts[0], finish="STOP"))
+
+
+def test_parts_of_unknown_types_are_bounded() -> None:
+    parts = [{"newPart": at} for at in range(MOST)]
+    assert len(google.message_of(google.chunk(*parts, finish="STOP")).content) == MOST
+    with pytest.raises(ProtocolError, match="more than 4,000 items"):
+        google.message_of(google.chunk(*parts, {"newPart": 1}, finish="STOP"))

@@ -27,7 +27,7 @@ from steersman.provider.wires.google.chunks import (
 from steersman.provider.wires.google.errors import classify_event
 from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_block_count, check_call_count
 from steersman.types.content import (
     Content,
     ImageContent,
@@ -96,8 +96,8 @@ class GoogleDecoder:
     """Decodes one answer."""
 
     __slots__ = (
-        "_blocked", "_content", "_held", "_ids", "_kind", "_model", "_note", "_partial_call", "_parts", "_reason",
-        "_response", "_tokens", "_tools", "_unknown_events",
+        "_blocked", "_content", "_held", "_ids", "_kind", "_model", "_note", "_others", "_partial_call", "_parts",
+        "_reason", "_response", "_steps", "_tokens", "_tools", "_unknown_events",
     )  # fmt: skip
 
     def __init__(self, model: Model, tools: ToolSet) -> None:
@@ -110,6 +110,10 @@ class GoogleDecoder:
         self._held = ""
         self._ids: set[str] = set()
         self._partial_call: PartialCall | None = None
+        # How many steps the paths of its arguments, and those of the calls before it, have.
+        self._steps = 0
+        # How many parts are of unknown types.
+        self._others = 0
         self._reason: str | None = None
         self._blocked = False
         self._note: str | None = None
@@ -274,6 +278,8 @@ class GoogleDecoder:
             if whole is None:
                 return False
             self._stop_block(events)
+            self._others += 1
+            check_block_count(self._others)
             index = len(self._content)
             self._content.append(ThinkingContent("", whole, field=OPAQUE))
             events += (ThinkingStart(index), ThinkingEnd(index))
@@ -332,7 +338,7 @@ class GoogleDecoder:
         if call.name and self._partial_call is not None:
             self._stop_call(events, complete=False)
         if self._partial_call is None:
-            self._partial_call = PartialCall(call, signature)
+            self._partial_call = PartialCall(call, signature, self._steps)
         self._partial_call.add(call, signature)
         self._partial_call.has_lone_surrogates |= odd
         if not call.will_continue:
@@ -341,6 +347,8 @@ class GoogleDecoder:
     def _stop_call(self, events: list[StreamEvent], *, complete: bool) -> None:
         """Pass on a call that came in pieces."""
         partial, self._partial_call = self._partial_call, None
+        if partial is not None:
+            self._steps = partial.steps
         if partial is not None and partial.name:
             call = Call(partial.name, partial.id)
             written = partial.encode(complete=complete)

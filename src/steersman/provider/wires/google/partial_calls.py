@@ -7,24 +7,41 @@ may come in several pieces. A piece without `willContinue` is the last one. The 
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any, cast
 
 import msgspec
 
 from steersman.provider.wires.google.chunks import Call, PartialArgument
+from steersman.types.errors import ProtocolError
 
 _STEP = re.compile(r"""\.([^.\[\]]+)|\[(\d+)\]|\['((?:[^'\\]|\\.)*)'\]|\["((?:[^"\\]|\\.)*)"\]""")
 _MAX_MISSING = 100_000  # items of lists that a call may leave out: a path of a few bytes may name a far one
 _MAX_DEPTH = 128
 _MAX_DIGITS = 1_000
+# Of the paths of all calls of an answer: so many take half a second.
+_MAX_STEPS = 500_000
 
 
 class PartialCall:
-    """A call whose arguments still arrive."""
+    """A call whose arguments still arrive; `steps` counts those of all paths of the answer so far."""
 
-    __slots__ = ("_arguments", "_broken", "_missing", "_open", "has_lone_surrogates", "id", "name", "signature")
+    __slots__ = (
+        "_arguments",
+        "_broken",
+        "_missing",
+        "_open",
+        "_pieces",
+        "_place",
+        "has_lone_surrogates",
+        "id",
+        "name",
+        "signature",
+        "steps",
+    )  # fmt: skip
 
-    def __init__(self, call: Call, signature: str | None) -> None:
+    def __init__(self, call: Call, signature: str | None, steps: int = 0) -> None:
+        self.steps = steps
         self.name = call.name
         self.id = call.id
         self.signature = signature
@@ -32,6 +49,9 @@ class PartialCall:
         self._arguments: dict[str, Any] = {}
         # The path of a text that goes on with the next piece.
         self._open: str | None = None
+        # Its place, and its pieces so far, which are joined once.
+        self._place: list[str | int] = []
+        self._pieces: list[str] = []
         self._broken = False
         self._missing = 0
 
@@ -40,6 +60,7 @@ class PartialCall:
         self.id = self.id if call.id is None else call.id
         self.signature = self.signature or signature
         if bytes(call.args):
+            self._close_text()
             whole: object = msgspec.json.decode(call.args)
             if isinstance(whole, dict):
                 self._arguments.update(cast(dict[str, Any], whole))
@@ -48,22 +69,38 @@ class PartialCall:
 
     def encode(self, *, complete: bool) -> str:
         """The arguments as JSON; those of a call that was cut lack the closing brace, so they are never run."""
+        self._close_text()
         text = msgspec.json.encode(self._arguments).decode()
         return text if complete and not self._broken else text[:-1]
 
     def _add_argument(self, argument: PartialArgument) -> None:
         path = argument.json_path or ""
-        steps = [_read_step(found) for found in _STEP.finditer(path)]
         value = argument.read_value()
-        if not path.startswith("$") or not 0 < len(steps) <= _MAX_DEPTH or not isinstance(steps[0], str):
-            self._broken = True
+        if self._pieces and path == self._open and isinstance(value, str):
+            self._pieces.append(value)
+            if not argument.will_continue:
+                self._close_text()
             return
-        goes_on = self._open == path
-        self._open = path if argument.will_continue else None
-        if not self._store(steps, value, append=goes_on):
+        self._close_text()
+        steps = [_read_step(found) for found in islice(_STEP.finditer(path), _MAX_DEPTH + 1)]
+        self.steps += len(steps)
+        if self.steps > _MAX_STEPS:
+            raise ProtocolError(
+                f"The paths of the arguments in the model's answer have more than {_MAX_STEPS:,} steps."
+            )
+        fits = path.startswith("$") and 0 < len(steps) <= _MAX_DEPTH and isinstance(steps[0], str)
+        if not fits or not self._store(steps, value):
             self._broken = True
+        elif argument.will_continue and isinstance(value, str):
+            self._open, self._place, self._pieces = path, steps, [value]
 
-    def _store(self, steps: list[str | int], value: Any, *, append: bool) -> bool:
+    def _close_text(self) -> None:
+        """Store the text that came in pieces, if one is open."""
+        if len(self._pieces) > 1:
+            self._store(self._place, "".join(self._pieces))
+        self._open, self._pieces = None, []
+
+    def _store(self, steps: list[str | int], value: Any) -> bool:
         """Store a value at its path, with all containers on the way; whether the path fits what is there."""
         place: Any = self._arguments
         for step, following in zip(steps, [*steps[1:], None], strict=True):
@@ -71,8 +108,6 @@ class PartialCall:
                 return False
             if following is not None:
                 place = place[step]
-            elif append and isinstance(place[step], str) and isinstance(value, str):
-                place[step] += value
             else:
                 place[step] = value
         return True
