@@ -8,8 +8,9 @@ from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
 from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
 from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
-from steersman.provider.wires.overflow import find_token_budget, is_overflow, is_too_large
+from steersman.provider.wires.overflow import find_token_budget, is_overflow, is_throttled, is_too_large
 from steersman.provider.wires.protocol import Wire
+from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.model import Model
 
 WIRES: dict[str, Wire] = {"anthropic": ANTHROPIC, "google": GOOGLE, "openai-chat": CHAT, "openai": RESPONSES}
@@ -252,3 +253,17 @@ def test_a_code_of_overflow_needs_no_words_in_any_protocol(name: str, code: str)
 def test_other_limits_are_not_overflow_in_any_protocol(name: str, message: str) -> None:
     """failures.md E6: the negative table."""
     assert kind(name, 400, message) in ("invalid_request", "authentication")
+
+
+def test_words_are_looked_for_at_the_beginning_of_a_message() -> None:
+    """An event inside a stream may have millions of characters: to look through all of them takes seconds."""
+    far = "1 " * 100_000
+    overflow, throttled = "prompt is too long: 9 tokens > 8 maximum", "ThrottlingException"
+    budget = "maximum context length is 10000 tokens and your request has 100 input tokens"
+    large = "request payload size exceeds the limit"
+    assert [is_overflow(overflow + far), is_throttled(throttled + far), is_too_large(large + far)] == [True] * 3
+    assert [is_overflow(far + large), is_throttled(far + throttled), is_too_large(far + large)] == [False] * 3
+    assert (find_token_budget(budget + far), find_token_budget(far + budget)) == (9_900, None)
+    assert parse_retry_after({}, clock=lambda: 0.0, body="Please retry in 2s. " + far) == 2.0
+    assert parse_retry_after({}, clock=lambda: 0.0, body=far + "Please retry in 2s. ") is None
+    assert classify_status(400, far + "invalid api key") == "invalid_request"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from steersman.provider.wires.retry_after import LONGEST_WORDS
+
 _TOO_FAST_STATUS = frozenset((429, 503))
 
 _THROTTLED = re.compile(
@@ -122,11 +124,12 @@ _MIN_TOKEN_BUDGET = 4096
 
 def is_throttled(message: str) -> bool:
     """Whether the message says that requests come too fast, whatever the status."""
-    return _THROTTLED.search(message) is not None
+    return _THROTTLED.search(message[:LONGEST_WORDS]) is not None
 
 
 def is_overflow(message: str, *, status: int | None = None, code: str | None = None) -> bool:
     """Whether an error says that the request does not fit the context window of the model."""
+    message, code = message[:LONGEST_WORDS], code and code[:LONGEST_WORDS]
     if status in _TOO_FAST_STATUS or _TOO_FAST.search(code or "") or _TOO_FAST.search(message):
         return False
     if status == 413 or (code and _CODE.search("".join(filter(str.isalpha, code.lower())))):
@@ -149,7 +152,7 @@ def _is_too_long(message: str) -> bool:
 
 def is_too_large(message: str, *, status: int | None = None) -> bool:
     """Whether an overflow counts bytes, not tokens: the request body is too large to be read."""
-    if _TOO_LARGE.search(message):
+    if _TOO_LARGE.search(message[:LONGEST_WORDS]):
         return True
     return status == 413 and not _is_too_long(message)
 
@@ -157,7 +160,7 @@ def is_too_large(message: str, *, status: int | None = None) -> bool:
 def find_token_budget(message: str) -> int | None:
     """Return the token budget left for the answer, if the message says it and it is large enough to try."""
     for words in _SHARED:
-        if (found := words.search(message)) is not None:
+        if (found := words.search(message[:LONGEST_WORDS])) is not None:
             # The tokens sent may be listed in parts: messages, tools, images.
             budget = _parse_number(found["window"]) - sum(map(_parse_number, re.findall(_N, found["sent"])))
             return budget if budget >= _MIN_TOKEN_BUDGET else None

@@ -20,6 +20,9 @@ _KINDS: dict[int, ErrorKind] = {
 }
 
 
+LONGEST_WORDS = 100_000
+"""What an error says is looked for in so many of its first characters: an event may have millions of them."""
+
 # xAI and others answer a wrong key with 400.
 _WRONG_KEY = re.compile(
     r"\b(?:incorrect|invalid|wrong|expired|revoked|missing) (?:x-)?api[ _-]?key"
@@ -34,7 +37,7 @@ def classify_status(status: int, words: str = "") -> ErrorKind:
 
     `words` are those of the server, if it said anything: a wrong key may come with 400.
     """
-    if status == 400 and _WRONG_KEY.search(words):
+    if status == 400 and _WRONG_KEY.search(words[:LONGEST_WORDS]):
         return "authentication"
     return _KINDS.get(status) or ("overloaded" if status >= 500 else "invalid_request")
 
@@ -146,6 +149,7 @@ def _parse_date(text: str) -> float | None:
 
 def _find_in_body(body: str) -> float | None:
     """Find Google's RetryInfo, or text such as `Please retry in 850ms`."""
+    body = body[:LONGEST_WORDS]
     if (found := _RETRY_INFO.search(body)) and _DURATION.fullmatch(found[1]):
         return _parse_duration(found[1])
     if not (found := _WORDS.search(body)):

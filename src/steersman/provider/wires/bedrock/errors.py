@@ -17,7 +17,7 @@ from steersman.provider.http.errors import (
     suggest_fix,
 )
 from steersman.provider.wires.overflow import is_overflow
-from steersman.provider.wires.retry_after import classify_status, parse_retry_after
+from steersman.provider.wires.retry_after import LONGEST_WORDS, classify_status, parse_retry_after
 from steersman.types.errors import ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
@@ -97,7 +97,7 @@ def _build_error(
 
 def _classify_kind(name: str, words: str, status: int) -> ErrorKind:
     kind = _KINDS.get(name) or classify_status(status)
-    if kind == "rate_limit" and _DAILY.search(words):
+    if kind == "rate_limit" and _DAILY.search(words[:LONGEST_WORDS]):
         return "quota"
     if kind in ("invalid_request", "overloaded") and status < 500 and is_overflow(words, status=status):
         return "context_overflow"

@@ -17,7 +17,7 @@ from steersman.provider.http.errors import (
     suggest_fix,
 )
 from steersman.provider.wires.overflow import is_overflow, is_throttled
-from steersman.provider.wires.retry_after import classify_status, parse_retry_after
+from steersman.provider.wires.retry_after import LONGEST_WORDS, classify_status, parse_retry_after
 from steersman.types.errors import ErrorKind, ProviderError
 from steersman.types.model import Model
 from steersman.types.secrets import redact_key_patterns
@@ -99,7 +99,7 @@ def _find_status(error: Mapping[str, Any]) -> int:
 
 
 def _classify_kind(words: str, error: Mapping[str, Any], status: int) -> ErrorKind:
-    details = _list_details(error)
+    details, words = _list_details(error), words[:LONGEST_WORDS]
     if _WRONG_KEY.search(words) or any(_WRONG_KEY.search(str(detail.get("reason"))) for detail in details):
         return "authentication"
     if status == 429:
