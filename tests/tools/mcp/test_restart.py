@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.rows import each_row
 from tests.tools.builtin.shells import run
 from tests.tools.mcp.kit import HERE, call, entered, text
 
@@ -148,6 +149,35 @@ async def test_more_folders_that_a_command_can_write_count(tmp_path: Path) -> No
     spec = StdioServer(command="sh", args=["-c", f"exec python '{more}/server.py'"], cwd="/")
     before = count_changes(spec.list_places())
     await run(bash_tool(project, writable=[more]), "true")
+    assert count_changes(spec.list_places()) > before
+
+
+@each_row(
+    ("words", "value"),
+    [
+        ("exec python ~/project/server.py", ""),
+        ("exec python $HOME/project/server.py", ""),
+        ('cd "${HOME}/project" && exec python server.py', ""),
+        ("exec python ../project/server.py", ""),
+        ("exec python $WHERE/server.py", "{home}/project"),
+        ("exec python $WHERE/project/server.py", "{home}"),
+        ("exec python $WHERE", "-u {home}/project/server.py"),
+        ("exec node server.js", "--require={home}/project/server.js"),
+        ("exec python -I~/x -I{home}/project", ""),
+    ],
+)
+def test_a_folder_counts_however_a_server_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, value: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for folder in ("project", "elsewhere"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    for name in ("server.py", "server.js"):
+        (tmp_path / "project" / name).touch()
+    words, value = words.replace("{home}", str(tmp_path)), value.replace("{home}", str(tmp_path))
+    spec = StdioServer(command="sh", args=["-c", words], env={"WHERE": value}, cwd=tmp_path / "elsewhere")
+    before = count_changes(spec.list_places())
+    Workspace(tmp_path / "project").replace("new", b"")
     assert count_changes(spec.list_places()) > before
 
 

@@ -25,9 +25,10 @@ START_SECONDS = 30.0
 # Without a colon: in `mcp:server:tool` the first one after `mcp:` ends the server's name.
 _SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What is between the paths in a command for a shell, in a list of folders, or in options such as NODE_OPTIONS.
+_BETWEEN_PATHS = re.compile(r"[\s'\"=:;,&|()<>`]+")
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}?|([A-Za-z_][A-Za-z0-9_]*))")
 # Words and versions; a longer path step, or one with digits among its letters, may be a key.
-# Absolute paths in the middle of a word, as in `sh -c 'exec /folder/program'`.
-_PATH_INSIDE = re.compile(r"/[^\s'\"=:;,&|()<>`]+")
 _PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -73,16 +74,24 @@ class StdioServer:
 
     def list_places(self) -> list[str]:
         """List what it may run code from: its folder, those of PATH, and what its command and `env` name."""
-        from steersman.tools.confine.launch import clean_search_path  # only where a server is started
+        # Only where a server is started.
+        from steersman.tools.confine.launch import build_child_environment, clean_search_path
 
         programs = clean_search_path(os.environ.get("PATH", "")).split(os.pathsep)
         folder = os.path.abspath("." if self.cwd is None else self.cwd)
-        words = [self.command, *self.args]
-        words += [word.partition("=")[2] for word in self.args]
-        words += [path for word in self.args for path in _PATH_INSIDE.findall(word)]
-        words += [part for value in self.env.values() for part in value.split(os.pathsep)]
-        named = [os.path.join(folder, word) for word in words if word]
-        return [folder, *programs, *(path for path in named if os.path.exists(path))]
+        environment = build_child_environment(self.env)
+        texts = [self.command, *self.args, *self.env.values()]
+        named = [os.path.join(folder, path) for text in texts for path in _list_paths(text, environment)]
+        return [folder, *programs, *(path for path in dict.fromkeys(named) if os.path.exists(path))]
+
+
+def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
+    """List what may be a path in a word of a command, or in the value of a variable, as a shell would read it."""
+    whole = _VARIABLE.sub(lambda name: environment.get(name[1] or name[2], ""), text)
+    words = [text, whole, whole.partition("=")[2], *whole.split(os.pathsep), *_BETWEEN_PATHS.split(whole)]
+    words += [word[word.index("/") :] for word in words if "/" in word]  # such as `-I/folder`
+    home = environment.get("HOME", "")
+    return [home + word[1:] if word == "~" or word.startswith("~/") else word for word in words if word]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
