@@ -2,7 +2,8 @@
 
 Temporal numbers all attempts of a run. Those up to a number are forgiven: the last attempt that got on with the run,
 and one more for each that a stopped worker or the store has ended. Temporal keeps that number from one attempt to the
-next, as the details of a heartbeat.
+next, as the details of a heartbeat, and beside it which attempt has closed the session: one that follows it need not
+take the session over, and so takes it from no other program.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class Attempts:
     def __init__(self) -> None:
         info = activity.info()
         self.number = info.attempt
-        self._forgiven = min(_read_forgiven(info.heartbeat_details), self.number - 1)
+        forgiven, self._closed = _read_details(info.heartbeat_details)
+        self._forgiven = min(forgiven, self.number - 1)
+        self.is_first = self.number == 1 or self._closed == self.number - 1
+        """Whether no attempt before this one may still have the session open."""
 
     @property
     def in_vain(self) -> int:
@@ -53,10 +57,17 @@ class Attempts:
         self._forgiven = min(self._forgiven + 1, self.number)
         self.beat()
 
+    def note_closed(self) -> None:
+        """Note that this attempt has closed the session in good order, or will before it ends."""
+        self._closed = self.number
+
     def beat(self) -> None:
         """Tell Temporal that this worker is alive."""
-        activity.heartbeat(self._forgiven)
+        activity.heartbeat(self._forgiven, self._closed)
 
 
-def _read_forgiven(details: Sequence[Any]) -> int:
-    return details[0] if details and isinstance(details[0], int) else 0
+def _read_details(details: Sequence[Any]) -> tuple[int, int]:
+    """The two numbers of the last heartbeat; a worker of another version may have told fewer."""
+    given: list[Any] = [*details, 0, 0]
+    forgiven, closed = (value if isinstance(value, int) else 0 for value in given[:2])
+    return forgiven, closed

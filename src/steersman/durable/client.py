@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from datetime import timedelta
 from typing import Literal, Self, TypeVar, Unpack
 
@@ -30,21 +30,19 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from steersman.durable.connection import RPC_TIMEOUT, connect, describe_rpc_error, find_shared_store, is_passing
 from steersman.durable.errors import DurableError
-from steersman.durable.job import ACTIVITY, IDLE, WAITING, Fields, Job, Outcome, read_outcome, to_fields
+from steersman.durable.job import ACTIVITY, WAITING, Fields, Job, Outcome, read_outcome, to_fields
 from steersman.durable.questions import OpenQuestion, read_questions
+from steersman.durable.run_state import complete_outcome, goes_on, is_in_run, read_last, rests_on_question
 from steersman.session.opening import Where
-from steersman.session.records import Payload
-from steersman.session.restore import find_last_answer
-from steersman.session.session import Session
 from steersman.session.session_queue import Queued, SessionQueue, create_with_prompt
 from steersman.session.settings import SettingChanges
-from steersman.session.stores.store import FollowedStore, SessionExists, SessionNotFound, StoreFailed
+from steersman.session.stores.store import FollowedStore, SessionExists, StoreFailed
+from steersman.types.ids import new_id
 from steersman.types.messages import MessageLike
 
 _T = TypeVar("_T")
 _SHORTEST_HEARTBEAT = 0.5
 _RETRY_SECONDS = 1.0
-_LAST_RECORDS = 16
 # Only the heartbeat limits a run.
 _LONGEST = timedelta(days=3650)
 # A lost worker is replaced at once; an activity that raises says itself when it is to be tried again.
@@ -158,7 +156,7 @@ class Client:
 
     async def continue_(self, session_id: str) -> None:
         """Go on after an error or an abort, without a new message; while a run goes on this does nothing."""
-        last = await asyncio.to_thread(self._read_last, session_id)
+        last = await asyncio.to_thread(read_last, self.store, session_id)
         await self._wake(session_id, continue_after=last)
 
     async def wake(self, session_id: str) -> None:
@@ -172,10 +170,11 @@ class Client:
         """Whether a run goes on, or waits for a worker or for an answer."""
         found = await self._describe(session_id)
         if found is None:
-            return await asyncio.to_thread(self._rests_on_question, session_id)
+            return await asyncio.to_thread(rests_on_question, self.store, session_id)
         if found.status == ActivityExecutionStatus.COMPLETED:
             outcome: Fields | None = await found.result()
-            return outcome is not None and read_outcome(outcome).end_reason == WAITING
+            rests = outcome is not None and read_outcome(outcome).end_reason == WAITING
+            return rests and await asyncio.to_thread(goes_on, self.store, session_id)
         return found.status in _OPEN
 
     async def wait(self, session_id: str, *, timeout: float | None = None) -> Outcome:
@@ -183,21 +182,27 @@ class Client:
 
         Temporal may be restarted meanwhile. A session that Temporal has forgotten is looked up in the store.
         """
-        look = _LOOK
+        look, last = _LOOK, 0
         async with asyncio.timeout(timeout):
             while True:
                 try:
                     outcome = read_outcome(await self._call(lambda client: self._find(client, session_id).result()))
                 except _NotThere:
                     outcome = None
-                    if await asyncio.to_thread(self._rests_on_question, session_id):
+                    if await asyncio.to_thread(rests_on_question, self.store, session_id):
                         outcome = Outcome(session_id, WAITING)
                 except _Unavailable:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
                 if outcome is None or outcome.end_reason != WAITING:
-                    return await asyncio.to_thread(self._read_outcome, session_id, outcome)
-                await asyncio.sleep(look)  # until another worker goes on with the answer
+                    return await asyncio.to_thread(complete_outcome, self.store, session_id, outcome)
+                # Until a worker goes on with the answer, which another program that opens the session may do as well.
+                with suppress(StoreFailed):
+                    now = await asyncio.to_thread(read_last, self.store, session_id)
+                    if now != last and not await asyncio.to_thread(goes_on, self.store, session_id):
+                        return await asyncio.to_thread(complete_outcome, self.store, session_id, None)
+                    last = now
+                await asyncio.sleep(look)
                 look = min(_LONGEST_LOOK, 2 * look)
 
     async def questions(self, session_id: str) -> Sequence[OpenQuestion]:
@@ -211,10 +216,11 @@ class Client:
         self, session_id: str, prompt: MessageLike, key: str | None, agent: str | None
     ) -> tuple[Queued, bool]:
         """Queue a prompt into a session, which is made if there is none; also whether a worker has heard of it."""
+        id = new_id("queued")
         try:
-            return create_with_prompt(self.store, session_id, prompt, key=key, agent_name=agent), False
+            return create_with_prompt(self.store, session_id, prompt, key=key, id=id, agent_name=agent), False
         except SessionExists:
-            return self._queue(session_id, lambda queue: queue.follow_up(prompt, key=key))
+            return self._queue(session_id, lambda queue: queue.follow_up(prompt, key=key, id=id))
 
     def _queue(self, session_id: str, say: Callable[[SessionQueue], Queued]) -> tuple[Queued, bool]:
         """Queue something; also whether a worker has it, or the session open."""
@@ -235,53 +241,12 @@ class Client:
             with SessionQueue(self.store, job.session_id) as queue:
                 return self._is_heard(queue, number)
         # After the end of a run, a worker that has the session open may be about to close it.
-        return self._has_writer(job.session_id) and (job.continue_after is None or self._is_in_run(job.session_id))
-
-    def _is_in_run(self, session_id: str) -> bool:
-        with Session.open(self.store, session_id, write=False) as session:
-            return session.recorder.index.unfinished
+        return self._has_writer(job.session_id) and (
+            job.continue_after is None or is_in_run(self.store, job.session_id)
+        )
 
     def _has_writer(self, session_id: str) -> bool:
         return isinstance(self.store, FollowedStore) and self.store.has_writer(session_id)
-
-    def _rests_on_question(self, session_id: str) -> bool:
-        """Whether a session waits for an answer; for so long, perhaps, that Temporal has forgotten its run."""
-        try:
-            return bool(read_questions(self.store, session_id))
-        except SessionNotFound:
-            return False
-
-    def _read_last(self, session_id: str) -> int:
-        handle = self.store.open(session_id, write=False)
-        try:
-            return handle.last_seq
-        finally:
-            handle.close()
-
-    def _read_outcome(self, session_id: str, outcome: Outcome | None) -> Outcome:
-        """The outcome with the last answer; where Temporal knows none, what the session says."""
-        if outcome is not None and outcome.end_reason != IDLE:
-            text = self._read_last_answer(session_id, outcome.last)
-            if text is not None:
-                return replace(outcome, text=text)
-        with Session.open(self.store, session_id, write=False) as session:
-            answers = [message.text for message in session.messages if message.role == "assistant"]
-            text, loop_id = answers[-1] if answers else "", session.last_loop_id
-            if outcome is None or outcome.end_reason == IDLE:
-                end: Payload = {"end_reason": IDLE}
-                for record in session.records():
-                    end = record.payload if record.type == "run_end" else end
-                return Outcome(session_id, str(end["end_reason"]), str(end.get("detail", "")), loop_id, text)
-        return replace(outcome, text=text)
-
-    def _read_last_answer(self, session_id: str, last: int) -> str | None:
-        """The last answer, if it is among the last records up to this one; `None` if the whole is to be read."""
-        handle = self.store.open(session_id, write=False)
-        try:
-            after = max(0, (last or handle.last_seq) - _LAST_RECORDS)
-            return find_last_answer([line for _, line in handle.lines(after)])
-        finally:
-            handle.close()
 
     # Temporal
 

@@ -1,7 +1,7 @@
 """The activity of a session: opens it, runs it, and tells Temporal that it is alive.
 
-Whether it takes the session over is decided here: the first attempt waits for another writer to close it, a later one
-knows that the worker before it is gone, or is to be.
+Whether it takes the session over is decided here: the first attempt waits for another writer to close it, and so does
+one that follows an attempt which has closed it. Any other knows that the worker before it is gone, or is to be.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
@@ -58,7 +59,12 @@ class SessionRunner:
     @activity.defn(name=ACTIVITY)
     async def run_session(self, fields: Fields) -> Fields:
         """Run the session of a job until nothing is queued; raises `ApplicationError` if it cannot."""
-        job, attempts = read_job(fields), Attempts()
+        attempts = Attempts()
+        try:
+            job = read_job(fields)
+        except msgspec.ValidationError as error:
+            skew = _SkewError(f"This worker cannot read its job: {error}. Update the worker.")
+            raise _make_error(activity.info().activity_id, skew, attempts) from error
         beating = asyncio.get_running_loop().create_task(_beat(attempts, _BEATS * job.heartbeat))
         try:
             attempts.check()
@@ -70,18 +76,18 @@ class SessionRunner:
                 attempts.forgive()
             raise
         except Exception as error:  # whatever it is, Temporal is told what to do about it
-            raise _make_error(job, error, attempts) from error
+            raise _make_error(job.session_id, error, attempts) from error
         finally:
             beating.cancel()
 
     async def _run(self, job: Job, attempts: Attempts) -> Outcome:
         if job.format > FORMAT:
             raise _SkewError(f"Its job is of version {job.format}, and this worker knows {FORMAT}: update the worker.")
-        take_over, last = attempts.number > 1, Outcome(job.session_id, IDLE)
+        take_over, last = not attempts.is_first, Outcome(job.session_id, IDLE)
         while True:
             supervised = await self._open(job, attempts, take_over=take_over)
             try:
-                outcome = await self._drive(supervised)
+                outcome = await self._drive(supervised, attempts)
             except BaseException:
                 await asyncio.shield(asyncio.to_thread(supervised.close))
                 raise
@@ -95,7 +101,7 @@ class SessionRunner:
                 return last
             take_over = False
 
-    async def _drive(self, supervised: SupervisedSession) -> Outcome:
+    async def _drive(self, supervised: SupervisedSession, attempts: Attempts) -> Outcome:
         """Drive a session to its rest; a cancel from Temporal aborts or cuts its run."""
         driving = asyncio.get_running_loop().create_task(supervised.drive())
         try:
@@ -107,7 +113,8 @@ class SessionRunner:
                 await asyncio.wait([driving])
                 return await driving
             if details is not None and details.worker_shutdown:
-                await supervised.cut("The worker stops; another one goes on with the run.", save=True)
+                if await supervised.cut("The worker stops; another one goes on with the run."):
+                    attempts.note_closed()
                 await asyncio.wait([driving])
                 raise ApplicationError("The worker stops.", type=_STOPPED) from None
             supervised.lose("This worker has lost the run: Temporal has given it to another one.")
@@ -127,8 +134,10 @@ class SessionRunner:
             restore_settings(agent, session.recorder.index.settings, session.id)
             supervised = SupervisedSession(agent, session, handle, job, self._rest_after, attempts.note_progress)
             await asyncio.to_thread(supervised.attach, name if name != recorded else None)
-        except BaseException:
+        except BaseException as error:
             await asyncio.shield(asyncio.to_thread(session.__exit__))
+            if isinstance(error, _SkewError):
+                attempts.note_closed()
             raise
         return supervised
 
@@ -221,15 +230,17 @@ async def _beat(attempts: Attempts, pause: float) -> None:
         attempts.beat()
 
 
-def _make_error(job: Job, error: Exception, attempts: Attempts) -> ApplicationError:
+def _make_error(session_id: str, error: Exception, attempts: Attempts) -> ApplicationError:
     """The error for Temporal: whether to try again, and when."""
-    text = f"The session {job.session_id!r} cannot be run: {describe_exception(error)}"
+    text = f"The session {session_id!r} cannot be run: {describe_exception(error)}"
     _log.error("%s", text)
     # A store that is away comes back; whatever else is wrong is given a few attempts, unless it cannot change: during
     # an update, another worker may be able to run it.
     is_away = isinstance(error, StoreFailed)
     if is_away:
         attempts.forgive()
+    elif isinstance(error, _SkewError):
+        attempts.beat()
     final = not is_away and (attempts.in_vain >= MAX_ATTEMPTS or isinstance(error, SessionBusy | SessionNotFound))
     delay = min(_LONGEST_DELAY, 0.5 * 2 ** min(attempts.number, 10)) if is_away else 1.0
     return ApplicationError(

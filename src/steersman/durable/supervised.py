@@ -24,6 +24,8 @@ from steersman.types.events import AgentEvent, ApprovalRequested, ToolExecutionE
 from steersman.types.usage import Usage
 
 _GOES_ON = ("done", "terminated")
+# What starts a run and what ends it: settings and answers do neither.
+_ABOUT_RUNS = ("steering", "follow_up", "abort")
 _FOLLOWED = frozenset((ToolExecutionStart, ToolExecutionEnd, ApprovalRequested, TurnEnd))
 
 
@@ -92,11 +94,11 @@ class SupervisedSession:
         """Interrupt the run; its end is recorded."""
         self._agent.abort()
 
-    async def cut(self, why: str, *, save: bool) -> None:
-        """End the run as by a crash; with `save`, what has happened so far is saved first."""
-        if save:
-            await self.session.save()
+    async def cut(self, why: str) -> bool:
+        """End the run as by a crash, once what has happened so far is saved; whether it is."""
+        is_saved = await self.session.save()
         self._give_up(why)
+        return is_saved
 
     def lose(self, why: str) -> None:
         """End the run as by a crash, and wait for the store no more: another worker may have the session by now."""
@@ -137,7 +139,8 @@ class SupervisedSession:
             return self._continue() or self._close_lost_run()
         if not len(agent.inbox):
             return self._continue() if self._is_continuation_due() else None
-        if orders and orders[-1].kind == "abort" and not index.unfinished:
+        said = [order.kind for order in orders if order.kind in _ABOUT_RUNS]
+        if said[-1:] == ["abort"] and not index.unfinished:
             # It came after the prompt, and before the run that it was meant for.
             self._left = set(index.waiting)
             return Outcome(self.session.id, "aborted", "operation aborted", self.session.last_loop_id)

@@ -117,17 +117,27 @@ class SessionQueue:
 
 
 def create_with_prompt(
-    store: SharedStore, session_id: str, prompt: MessageLike, *, key: str | None = None, agent_name: str | None = None
+    store: SharedStore,
+    session_id: str,
+    prompt: MessageLike,
+    *,
+    key: str | None = None,
+    id: str | None = None,
+    agent_name: str | None = None,
 ) -> Queued:
-    """Make a session for others to open, with the name of its agent and a first message; raises `SessionExists`."""
+    """Make a session for others to open, with the name of its agent and a first message; raises `SessionExists`.
+
+    That may be the one that this has made: its answer may be lost, and a store tries again. So queue it with the same
+    `id` then.
+    """
     message = require_content(to_message(prompt))
     if isinstance(store, QueuedStore):
-        order = _encode_order("follow_up", key, None, {"message": message})
+        order = _encode_order("follow_up", key, id, {"message": message})
         store.create_and_queue(session_id, make_first_records(session_id, agent_name), *order)
         return Queued(1, is_new=True)
     create_empty(store, session_id, agent_name=agent_name)
     with SessionQueue(store, session_id) as queue:
-        return queue.follow_up(message, key=key)
+        return queue.follow_up(message, key=key, id=id)
 
 
 def _encode_order(kind: OrderKind, key: str | None, id: str | None, fields: Mapping[str, object]) -> tuple[str, bytes]:
