@@ -19,6 +19,7 @@ from tests.rows import each_row
 
 from steersman.types.content import TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import ProtocolError
+from steersman.types.messages import AssistantMessage
 
 MOST = 4_000
 
@@ -236,6 +237,80 @@ def test_the_paths_of_partial_arguments_have_a_bounded_number_of_steps() -> None
     assert len(google.message_of(google.chunk(*parts, finish="STOP")).tool_calls) == 12
     with pytest.raises(ProtocolError, match="more than 500,000 steps"):
         google.message_of(google.chunk(*parts, parts[0], finish="STOP"))
+
+
+def test_the_pieces_of_a_block_of_an_unknown_type_are_joined_once() -> None:
+    """Where each delta reads and writes the whole block, one of 5 MB holds up the event loop for seconds."""
+    piece = anthropic.delta(0, "zz_delta", words="b")
+    end = anthropic.stop(0) + anthropic.event("message_delta", delta={"stop_reason": "end_turn"})
+    end += anthropic.event("message_stop")
+
+    def make(count: int) -> bytes:
+        return anthropic.begun() + anthropic.start(0, "zz", words="a", more=1) + piece * count + end
+
+    few, many = (count_calls(lambda count=count: anthropic.message_of(make(count))) for count in (100, 200))
+    assert many["json_encode"] == few["json_encode"]
+    (block,) = anthropic.message_of(make(3)).content
+    assert isinstance(block, ThinkingContent)
+    assert msgspec.json.decode(block.signature or "") == {"type": "zz", "words": "abbb", "more": 1}
+
+
+def test_an_answer_that_comes_whole_has_a_bounded_number_of_blocks() -> None:
+    def make(count: int) -> bytes:
+        message: dict[str, Any] = {
+            "id": "m",
+            "content": [{"type": "zz"}] * count,
+            "stop_reason": "end_turn",
+            "usage": {},
+        }
+        return anthropic.event("message_start", message=message) + anthropic.event("message_stop")
+
+    assert len(anthropic.message_of(make(MOST)).content) == MOST
+    with pytest.raises(ProtocolError, match="more than 4,000 items"):
+        anthropic.message_of(make(MOST + 1))
+
+
+def anthropic_call(arguments: str) -> bytes:
+    return (
+        anthropic.begun()
+        + anthropic.start(0, "tool_use", id="c", name="f", input={})
+        + anthropic.delta(0, "input_json_delta", partial_json=arguments)
+        + anthropic.stop(0)
+        + anthropic.event("message_delta", delta={"stop_reason": "tool_use"})
+        + anthropic.event("message_stop")
+    )
+
+
+def bedrock_call(arguments: str) -> bytes:
+    start = bedrock.start(0, toolUse={"toolUseId": "c", "name": "f"}) + bedrock.delta(0, toolUse={"input": arguments})
+    return bedrock.begun() + start + bedrock.stop(0) + bedrock.framed("messageStop", {"stopReason": "tool_use"})
+
+
+def responses_call(arguments: str) -> bytes:
+    item = {"id": "i", "call_id": "c", "name": "f", "arguments": arguments}
+    return responses.begun() + responses.done(0, "function_call", **item) + responses.ended()
+
+
+ARGUMENTS: dict[str, Callable[[str], AssistantMessage]] = {
+    "anthropic": lambda words: anthropic.message_of(anthropic_call(words)),
+    "bedrock": lambda words: bedrock.message_of(bedrock_call(words)),
+    "chat": lambda words: chat.answer_of(end_of_call({"index": 0, "function": {"arguments": words}})),
+    "google": lambda words: google.message_of(
+        google.chunk(google.call("f", msgspec.Raw(words.encode())), finish="STOP")
+    ),
+    "responses": lambda words: responses.message_of(responses_call(words)),
+}
+
+
+@each_row("wire", ARGUMENTS)
+def test_arguments_have_a_bounded_number_of_lists_and_objects(wire: str) -> None:
+    """9 MB of empty lists would hold up the event loop for eight seconds: each is made, frozen and written anew."""
+    read = ARGUMENTS[wire]
+    text = msgspec.json.encode({"text": '[{\\"' * 100_000, "list": [[]] * 100}).decode()
+    (call,) = read(text).tool_calls
+    assert len(call.arguments["list"]) == 100
+    with pytest.raises(ProtocolError, match="more than 150,000 lists and objects"):
+        read('{"list":[' + "[]," * 150_000 + "[]]}")
 
 
 def test_parts_of_unknown_types_are_bounded() -> None:

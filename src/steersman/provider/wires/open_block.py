@@ -7,13 +7,13 @@ from typing import cast
 
 import msgspec
 
+from steersman.provider.wires.protocol import parse_call
 from steersman.types.content import (
     Content,
     TextContent,
     ThinkingContent,
     ToolCall,
     escape_lone_surrogates,
-    parse_tool_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -86,7 +86,7 @@ class OpenBlock:
         if self.kind == "text":
             return TextContent(text)
         if self.kind == "tool_use":
-            return parse_tool_call(self.id, self.name, text)
+            return parse_call(self.id, self.name, text)
         return ThinkingContent(text, self.signature, redacted=self.kind == "redacted_thinking")
 
     def _join_surrogates(self, text: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAli
 
 import msgspec
 
-from steersman.types.content import replace_lone_surrogates
+from steersman.types.content import ToolCall, parse_tool_call, replace_lone_surrogates
 from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
@@ -253,6 +253,28 @@ def check_block_count(count: int) -> None:
     """Raise `ProtocolError` once an answer has more items, parts or pieces of reasoning than are looked at."""
     if count > MAX_BLOCKS:
         raise ProtocolError(f"The model's answer has more than {MAX_BLOCKS:,} items, parts or pieces of reasoning.")
+
+
+MAX_CONTAINERS = 150_000
+"""More lists and objects in the arguments of a call are a failure too: each is made, frozen and written anew."""
+
+_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+
+
+def parse_call(
+    id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
+) -> ToolCall:
+    """Build a tool call as `parse_tool_call` does; `ProtocolError` if its arguments have too many lists and objects."""
+    text = arguments if isinstance(arguments, str) else "" if arguments is None else encode_json(arguments).decode()
+    # What is inside a string is no list; nearly all texts are too short, or hold too few brackets, to look at that.
+    is_long = len(text) > MAX_CONTAINERS and _count_containers(text) > MAX_CONTAINERS
+    if is_long and _count_containers(_JSON_STRING.sub("", text)) > MAX_CONTAINERS:
+        raise ProtocolError(f"The arguments of a tool call have more than {MAX_CONTAINERS:,} lists and objects.")
+    return parse_tool_call(id, name, arguments, signature=signature, provider_id=provider_id)
+
+
+def _count_containers(text: str) -> int:
+    return text.count("[") + text.count("{")
 
 
 def describe_many_calls() -> str:

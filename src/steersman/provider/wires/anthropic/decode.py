@@ -37,7 +37,7 @@ from steersman.provider.wires.anthropic.events import (
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.open_block import judge_calls
-from steersman.provider.wires.protocol import ToolNames, check_call_count, decode_count
+from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count, decode_count
 from steersman.types.content import Content, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.frozen import FrozenList
@@ -220,7 +220,9 @@ class AnthropicDecoder:
         if message.stop_reason is not None:
             self._record_stop(MessageDelta(StopDelta(message.stop_reason, message.stop_details, message.container)))
         raw = split_fields(split_fields(data).get("message", b"")).get("content", b"")
-        return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(bytes(block)))]
+        blocks = split_list(raw)
+        check_block_count(len(blocks))
+        return [*_STARTED, *(event for block in blocks for event in self._add_whole_block(bytes(block)))]
 
     def _add_whole_block(self, raw: bytes) -> Sequence[StreamEvent]:
         data = f'{{"content_block":{raw.decode()}}}'

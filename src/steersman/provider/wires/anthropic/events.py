@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from steersman.provider.wires.open_block import OpenBlock
-from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall, parse_tool_call
+from steersman.provider.wires.protocol import parse_call
+from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.stream import StreamEvent
 
 OPAQUE = "anthropic_block"
@@ -157,21 +159,26 @@ def add_container(block: Content, id: object) -> Content:
     return msgspec.structs.replace(block, signature=msgspec.json.encode(fields).decode())
 
 
-def _join_texts(first: msgspec.Raw, second: msgspec.Raw) -> msgspec.Raw:
-    """Join two JSON strings, byte for byte; of any other values the second counts."""
-    a, b = bytes(first), bytes(second)
-    return msgspec.Raw(a[:-1] + b[1:]) if a.startswith(b'"') and b.startswith(b'"') else second
+def _is_text(raw: msgspec.Raw) -> bool:
+    return memoryview(raw)[:1].tobytes() == b'"'  # not `bytes(raw)`, which copies all of it
+
+
+def _join_texts(pieces: Sequence[msgspec.Raw]) -> msgspec.Raw:
+    """Join JSON strings, byte for byte."""
+    return pieces[0] if len(pieces) == 1 else msgspec.Raw(b'"%b"' % b"".join(bytes(piece)[1:-1] for piece in pieces))
 
 
 class AnthropicBlock(OpenBlock):
     """A block with what only this API has: citations, input that comes whole, and fields of unknown types."""
 
-    __slots__ = ("_call", "citations", "given", "raw")
+    __slots__ = ("_call", "_fields", "citations", "given", "raw")
 
     def __init__(self, index: int, kind: str) -> None:
         super().__init__(index, kind)
         self.given: Any = None
         self.raw = b""
+        # The fields of a block of an unknown type, once a delta has come; the pieces of a text are joined once.
+        self._fields: dict[str, list[msgspec.Raw]] = {}
         self.citations: list[msgspec.Raw] = []
         # The call, once it was parsed: a block is built when it is complete, and never changes after that.
         self._call: ToolCall | None = None
@@ -184,12 +191,16 @@ class AnthropicBlock(OpenBlock):
 
     def add_fields(self, delta: bytes | msgspec.Raw) -> None:
         """Add a delta of an unknown type to a block of an unknown type; the delta of a compaction holds all of it."""
-        known, given = split_fields(self.raw), split_fields(delta)
+        given = split_fields(delta)
+        known = self._fields = self._fields or {name: [raw] for name, raw in split_fields(self.raw).items()}
         whole = bytes(given.pop("type", b"")) == b'"compaction_delta"'
         for name, raw in given.items():
-            if bytes(raw) != b"null" or name not in known:
-                known[name] = raw if whole else _join_texts(known.get(name, msgspec.Raw()), raw)
-        self.raw = msgspec.json.encode(known)
+            if bytes(raw) == b"null" and name in known:
+                continue
+            if not whole and name in known and _is_text(raw) and _is_text(known[name][0]):
+                known[name].append(raw)
+            else:
+                known[name] = [raw]
 
     def build_content(self) -> Content:
         """Build the content block."""
@@ -202,12 +213,14 @@ class AnthropicBlock(OpenBlock):
             return ThinkingContent("", self.signature, redacted=True)
         if self.kind == "tool_use":
             if self._call is None:
-                self._call = parse_tool_call(self.id, self.name, text, signature=self.signature)
+                self._call = parse_call(self.id, self.name, text, signature=self.signature)
             return self._call
         return ThinkingContent("", self._encode_unknown(text), redacted=True, field=OPAQUE)
 
     def _encode_unknown(self, text: str) -> str:
         """The JSON of a block of an unknown type, with the input that its deltas add up to."""
+        if self._fields:
+            self.raw = msgspec.json.encode({name: _join_texts(pieces) for name, pieces in self._fields.items()})
         if not text.strip():
             return self.raw.decode()
         try:

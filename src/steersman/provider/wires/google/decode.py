@@ -27,7 +27,7 @@ from steersman.provider.wires.google.chunks import (
 from steersman.provider.wires.google.errors import classify_event
 from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_block_count, check_call_count
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_block_count, check_call_count, parse_call
 from steersman.types.content import (
     Content,
     ImageContent,
@@ -35,7 +35,6 @@ from steersman.types.content import (
     ThinkingContent,
     ToolCall,
     escape_lone_surrogates,
-    parse_tool_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -367,7 +366,7 @@ class GoogleDecoder:
         self._ids.add(id)
         if len(self._ids) > MAX_TOOL_CALLS:
             check_call_count(len(self._ids))
-        parsed = parse_tool_call(id, name, arguments, signature=signature, provider_id=own_id)
+        parsed = parse_call(id, name, arguments, signature=signature, provider_id=own_id)
         index = len(self._content)
         self._content.append(parsed)
         events.append(ToolCallStart(index, id, name))

@@ -7,7 +7,8 @@ from collections.abc import Set
 import msgspec
 
 from steersman.provider.wires.openai_chat.chunks import CallPiece, Frame, encode_arguments, is_json
-from steersman.types.content import ToolCall, parse_tool_call
+from steersman.provider.wires.protocol import parse_call
+from steersman.types.content import ToolCall
 from steersman.types.errors import ProtocolError
 
 _CLOSING = {"{": "}", "[": "]", '"': '"'}
@@ -80,7 +81,7 @@ class OpenCall:
         signature = msgspec.json.encode(self.fields).decode() if self.fields else None
         if cut and not arguments.strip():
             return ToolCall(self.id, name, {}, raw_arguments=arguments, signature=signature)
-        return parse_tool_call(self.id, name, arguments, signature=signature)
+        return parse_call(self.id, name, arguments, signature=signature)
 
 
 class Calls:

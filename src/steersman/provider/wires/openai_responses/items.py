@@ -10,7 +10,7 @@ import msgspec
 
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part, Response
-from steersman.provider.wires.protocol import check_block_count, encode_json
+from steersman.provider.wires.protocol import check_block_count, encode_json, parse_call
 from steersman.types.content import (
     Content,
     TextContent,
@@ -18,7 +18,6 @@ from steersman.types.content import (
     ToolCall,
     escape_lone_surrogates,
     has_truncated_call,
-    parse_tool_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -300,7 +299,7 @@ def build_call(item: OutputItem, id: str, name: str, shown: str, *, cut: bool) -
     if cut or item.status == "incomplete":
         raw = arguments if isinstance(arguments, str) else encode_json(arguments).decode()
         return ToolCall(id, name, raw_arguments=escape_lone_surrogates(raw))
-    return parse_tool_call(id, name, arguments)
+    return parse_call(id, name, arguments)
 
 
 def encode_arguments(item: OutputItem) -> str:
