@@ -11,9 +11,10 @@ from playwright.async_api import expect
 from tests.server.kit import run_server
 from tests.server.page.kit import needs_browser, open_page
 
-from steersman import Agent, Session, tool
+from steersman import Agent, Approval, Session, tool
 from steersman.session.records import Record, encode
 from steersman.testing import ScriptedModel, answer, call, thinking
+from steersman.tools import Workspace, write_tool
 
 pytestmark = [pytest.mark.real_time, needs_browser]
 ELSEWHERE = "http://127.0.0.1:9/x"
@@ -112,6 +113,24 @@ async def test_a_hostile_question_is_only_text() -> None:
         await tab.find(".answer-approve").click()
         await tab.wait_until_idle()
         assert await tab.page.evaluate("() => window.hacked") is None
+
+
+async def test_a_question_about_a_change_hides_nothing_at_the_end_of_a_long_line(tmp_path: Path) -> None:
+    """Behind thousands of blanks, or beyond the edge of the card."""
+    line = f"total = 1{' ' * 3_000}; import evil"
+    script = ScriptedModel(answer(call("write", path="sum.py", content=line)), "Done.")
+    tools = [write_tool(Workspace(tmp_path))]
+    async with (
+        run_server(lambda: Agent(script.model, tools=tools, approval=Approval(workspace=tmp_path))) as client,
+        open_page(client) as tab,
+    ):
+        await tab.say("Sum up.")
+        await expect(tab.find(".approval .diff-added")).to_have_text(f"1+{line}")
+        widths = "one => [one.scrollWidth, one.clientWidth]"
+        needed, shown = await tab.find(".approval .diff").evaluate(widths)
+        assert needed <= shown
+        await tab.find(".answer-deny").click()
+        await tab.wait_until_idle()
 
 
 @pytest.mark.parametrize("unit", ["1. a\n\n", "```js\n" + '"\\' * 10_000 + "\n```\n", "![a"])

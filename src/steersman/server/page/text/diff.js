@@ -4,6 +4,7 @@ import { h } from "../view/dom.js";
 
 const MOST_LINES = 400;
 const MOST_CHARACTERS = 20_000;
+const LONGEST_LINE = 2_000;
 
 /** Whether a text looks like a unified diff, or like lines that are marked as added and removed. */
 export function isDiff(text) {
@@ -11,15 +12,15 @@ export function isDiff(text) {
 }
 
 /** A diff: added lines are green, removed ones red, and each says so to a screen reader. */
-export function makeDiff(text) {
+export function makeDiff(text, longest = LONGEST_LINE) {
   const body = h("pre", { class: "diff", tabindex: "0", role: "region", "aria-label": "Changes" });
   const lines = text.replace(/\n$/, "").split("\n");
   const numbers = { old: null, new: null };
-  showParts(body, lines, MOST_LINES, (line) => makeLine(line, numbers));
+  showParts(body, lines, MOST_LINES, (line) => makeLine(line, numbers, longest));
   return body;
 }
 
-function makeLine(line, numbers) {
+function makeLine(line, numbers, longest) {
   const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/.exec(line);
   if (hunk !== null) {
     numbers.old = Number(hunk[1]);
@@ -35,7 +36,7 @@ function makeLine(line, numbers) {
     if (kind === "same") numbers.old++;
   }
   const shown =
-    line.length > 2_000 ? `${line.slice(0, 2_000)} … (${line.length.toLocaleString("en")} characters)` : line;
+    line.length > longest ? `${line.slice(0, longest)} … (${line.length.toLocaleString("en")} characters)` : line;
   const gutter = number === "" ? null : h("span", { class: "diff-number", "aria-hidden": "true" }, number);
   return h("span", { class: `diff-line diff-${kind}` }, gutter, shown, "\n");
 }

@@ -156,7 +156,8 @@ function makeDeadline(question) {
 /** What the call would do: a diff for edits, else the command or the arguments. */
 function makePreview(question) {
   const { tool_name: name, preview } = question;
-  if (EDITING.has(name)) return makeDiff(preview);
+  // Whole lines: something could hide at the end of a long one.
+  if (EDITING.has(name)) return makeDiff(preview, Infinity);
   const pre = h("pre", { class: "preview", tabindex: "0", role: "region", "aria-label": "What it would do" });
   showText(pre, preview, (node, part) => appendColoured(node, part, name === "bash" ? "bash" : "json"));
   return pre;
