@@ -498,6 +498,13 @@ def test_the_arguments_of_a_usual_call_pass_the_quick_test() -> None:
     assert not fits({"text": "\u00e9", "count": 1}), "only the whole check looks for lone surrogates"
 
 
+def test_a_name_that_is_required_twice_does_not_stand_for_another_argument() -> None:
+    """A description from elsewhere, such as that of an MCP server, may name a parameter twice."""
+    fits = compile_quick_test({**PLAIN, "required": ["text", "text"]})
+    assert not fits({"text": "a", "unknown": []})
+    assert fits({"text": "a", "count": 1})
+
+
 @each_row(
     "more",
     [{"minProperties": 9}, {"allOf": [False]}, {"not": {}}, {"$ref": "#/$defs/a"}, {"type": ["object"]}, {"enum": []}],

@@ -145,7 +145,7 @@ def compile_quick_test(schema: Mapping[str, Any]) -> Callable[[dict[str, Any]], 
     plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
     if not plain.keys() >= frozenset(required):
         return _refuse
-    needed = [(name, plain[name]) for name in required]
+    needed = [(name, plain[name]) for name in dict.fromkeys(required)]
 
     def fits(items: dict[str, Any]) -> bool:
         for name, kind in needed:

@@ -212,3 +212,10 @@ json_values = st.recursive(
 def test_no_json_makes_the_decoder_crash(events: list[tuple[str, dict[str, Any]]]) -> None:
     outcome = outcome_of(b"".join(event(name, **fields) for name, fields in events) + ended())
     assert isinstance(outcome, AssistantMessage) or outcome.info.message
+
+
+def test_a_block_that_never_stopped_ends_where_another_one_takes_its_index() -> None:
+    """A server that sends the start of a block twice: each block that begins ends."""
+    twice = start(0, "text", text="") + start(0, "text", text="") + delta(0, "text_delta", text="Hi") + stop(0)
+    end = event("message_delta", delta={"stop_reason": "end_turn"}) + event("message_stop")
+    assert message_of(begun() + twice + end).text == "Hi"

@@ -165,7 +165,8 @@ class AnthropicDecoder:
                 return self._add_delta(self._decode(BlockDelta, data), data)
             case "content_block_start":
                 got = self._decode(BlockStart, data)
-                return self._start_block(got.index, got.content_block, data)
+                # A block that never stopped ends where another one takes its index.
+                return [*self._stop_block(got.index), *self._start_block(got.index, got.content_block, data)]
             case "content_block_stop":
                 return self._stop_block(self._decode(BlockStop, data).index)
             case "message_start":
