@@ -134,6 +134,12 @@ class Inbox:
             known = None if self._keys is None else self._keys.get(key)
         return None if known is None or known.status == "returned" else known
 
+    @property
+    def delivered_keys(self) -> list[str]:
+        """The keys of the messages that were delivered, the oldest first."""
+        with self._lock:
+            return [key for key, receipt in (self._keys or {}).items() if receipt.status == "delivered"]
+
     def set_modes(self, *, steering: QueueMode | None = None, follow_up: QueueMode | None = None) -> None:
         """Deliver one message at a time, or all at once; `None` leaves a mode as it is."""
         for kind, mode in zip(_KINDS, (steering, follow_up), strict=True):

@@ -25,6 +25,7 @@ from steersman.durable.workflow_agent.session_access import (
     find_answer,
     find_record,
     open_session,
+    queue_messages,
 )
 from steersman.durable.workflow_agent.values import AskInput, AskOutput, CallInput, CallOutput, EndInput, Json, Place
 from steersman.loop.config import AgentLoopConfig
@@ -117,6 +118,7 @@ class AgentActivities:
         async with _heartbeat(), self._open(place, take_over=end.take_over) as session:
             _start_run(session, agent, place, self._clock())
             add_entries(session, end.entries, self._clock())
+            queue_messages(session, end.queued)
             if not _has_record(session, "run_end", place):
                 usage = msgspec.convert(end.usage, Usage)
                 reason: Any = end.end_reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.durable.workflow_agent.values import AgentResult, Carried, Json
 from steersman.durable.workflow_agent.workflow_run import MAX_EVENTS, WorkflowAgent
+from steersman.types.errors import SteersmanError
 
 
 @dataclass
@@ -49,14 +51,14 @@ class AgentWorkflow:
         return result
 
     @workflow.signal
-    def steer(self, x: Any, mode: str | None = None, key: str | None = None) -> None:
+    def steer(self, x: Any = None, mode: str | None = None, key: str | None = None) -> None:
         """Queue a message for the start of the next turn."""
-        self._agent.steer(x, mode, key)
+        _take(lambda: self._agent.steer(x, mode, key))
 
     @workflow.signal
-    def follow_up(self, x: Any, key: str | None = None) -> None:
+    def follow_up(self, x: Any = None, key: str | None = None) -> None:
         """Queue a message for when the agent would otherwise stop."""
-        self._agent.follow_up(x, key)
+        _take(lambda: self._agent.follow_up(x, key))
 
     @workflow.signal
     def abort(self) -> None:
@@ -64,12 +66,12 @@ class AgentWorkflow:
         self._agent.abort()
 
     @workflow.signal
-    def approve(self, approval_id: str, remember: bool = False, by: str = "application") -> None:
+    def approve(self, approval_id: str = "", remember: bool = False, by: str = "application") -> None:
         """Let a tool call run that waits for approval."""
         self._agent.approve(approval_id, remember=remember, by=by)
 
     @workflow.signal
-    def deny(self, approval_id: str, reason: str = "", by: str = "application") -> None:
+    def deny(self, approval_id: str = "", reason: str = "", by: str = "application") -> None:
         """Deny a tool call that waits for approval; the model reads the reason."""
         self._agent.deny(approval_id, reason, by=by)
 
@@ -82,3 +84,11 @@ class AgentWorkflow:
     def turns(self) -> int:
         """How many turns the run has taken."""
         return self._agent.turns
+
+
+def _take(signal: Callable[[], None]) -> None:
+    """Do what a signal says; a mistake of whoever sent it is logged, and ends no run."""
+    try:
+        signal()
+    except (TypeError, ValueError, SteersmanError) as error:
+        workflow.logger.warning("A signal was refused: %s", error)

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from steersman.context.entries import MessageEntry
 from steersman.context.repair import NOT_STARTED, UNKNOWN, Recovery, find_open_calls
-from steersman.durable.workflow_agent.values import NewEntry
+from steersman.durable.workflow_agent.values import Json, NewEntry
+from steersman.loop.inbox import QueuedMessage, Receipt
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.records import Payload, Record, redact_values, to_json_value
-from steersman.session.restore import read_message
+from steersman.session.restore import read_message, read_waiting
 from steersman.session.session import Session
 from steersman.session.stores.store import (
     Handle,
@@ -168,6 +169,22 @@ def add_entries(session: Session, entries: Sequence[NewEntry], now: float) -> No
             log.append(message)
         finally:
             log.mint = mint
+
+
+def read_queue(queued: Sequence[Json]) -> list[QueuedMessage]:
+    """Queued messages that were written down, without what is none."""
+    found = [item for fields in queued if (item := read_waiting(str(fields.get("id")), fields)) is not None]
+    return [
+        QueuedMessage(item.kind, item.message, Receipt(item.message, "next_run"), item.mode, item.id, item.key)
+        for item in found
+    ]
+
+
+def queue_messages(session: Session, queued: Sequence[Json]) -> None:
+    """Leave messages for the next run of the session, without those that an earlier attempt has left."""
+    for item in read_queue(queued):
+        if item.id not in session.recorder.index.waiting:
+            session.recorder.on_accept(item)
 
 
 def _always(id: str) -> Callable[[str], str]:

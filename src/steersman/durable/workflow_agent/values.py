@@ -73,7 +73,7 @@ class CallOutput:
 
 @dataclass
 class EndInput:
-    """Record the end of a run, after these new entries."""
+    """Record the end of a run, after these new entries; `queued` are messages that it leaves for the next one."""
 
     place: Place
     end_reason: str
@@ -82,11 +82,12 @@ class EndInput:
     turns: int
     entries: list[NewEntry] = field(default_factory=list[NewEntry])
     take_over: bool = False
+    queued: list[Json] = field(default_factory=list[Json])
 
 
 @dataclass
 class Carried:
-    """What a run takes along when its workflow continues as new."""
+    """What a run takes along when its workflow continues as new. `keys` are those of what was heard before."""
 
     place: Place
     usage: Json
@@ -96,6 +97,7 @@ class Carried:
     elapsed: float = 0.0
     entries: list[NewEntry] = field(default_factory=list[NewEntry])
     queued: list[Json] = field(default_factory=list[Json])
+    keys: list[str] = field(default_factory=list[str])
 
 
 @dataclass

@@ -28,6 +28,7 @@ from steersman.durable.workflow_agent.outcomes import (
     yield_event,
 )
 from steersman.durable.workflow_agent.registry import find_registered
+from steersman.durable.workflow_agent.session_access import read_queue
 from steersman.durable.workflow_agent.values import (
     AgentResult,
     AskInput,
@@ -41,13 +42,12 @@ from steersman.durable.workflow_agent.values import (
     Place,
 )
 from steersman.events.stream import EventStream
-from steersman.loop.inbox import QueuedMessage, Receipt
+from steersman.loop.inbox import Receipt
 from steersman.loop.questions import Answer
 from steersman.loop.run import Run
 from steersman.policy.hooks import PolicyView
 from steersman.policy.verdicts import Stop
 from steersman.session.records import to_json_value
-from steersman.session.restore import read_waiting
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.errors import ErrorInfo
@@ -62,6 +62,10 @@ MAX_EVENTS = 9_000
 """A run with a longer history continues as new after its turn; it does so sooner where Temporal suggests it."""
 
 FULL = "the history of the workflow is full"
+_GOES_ON = ("done", "terminated")
+_BEFORE = user_message("(the conversation so far is in the session)", synthetic=True)
+# The keys that are carried: a message that comes again comes soon, and what an execution begins with is limited.
+_MOST_KEYS = 5_000
 _WINDOW = 1_000_000_000  # the activity knows the real one, and compacts for it
 
 
@@ -103,7 +107,7 @@ class WorkflowAgent:
         session_id = session_id or workflow.info().workflow_id
         self._place = carried.place if carried is not None else Place(agent, session_id, "", "")
         if carried is not None:
-            self._restore_queue(carried.queued)
+            self._restore_queue(carried)
 
     # From outside
 
@@ -148,20 +152,22 @@ class WorkflowAgent:
         """
         carried, self._carried = self._carried, None
         stream = self._start(prompt, carried)
-        run = cast(Run, self._agent.current_run)
-        if carried is not None:
-            _resume_counts(run, carried)
-        if self._is_aborted:
-            self._agent.abort()
-        try:
-            result = await stream
-        except asyncio.CancelledError:
-            # Not in a `finally`: a workflow that is dropped from memory must not wait for anything.
-            await asyncio.shield(self._end(run, None))
-            raise
-        if result.detail == FULL:
-            return AgentResult(self._place.session_id, "stopped", FULL, carried=self._carry(run))
-        await self._end(run, result)
+        while True:
+            run = self._prepare_run(carried)
+            try:
+                result = await stream
+            except asyncio.CancelledError:
+                # Not in a `finally`: a workflow that is dropped from memory must not wait for anything.
+                await asyncio.shield(self._end(run, None))
+                raise
+            if result.detail == FULL:
+                return AgentResult(self._place.session_id, "stopped", FULL, carried=self._carry(run))
+            await self._end(run, result)
+            if not self._has_more(result.end_reason):
+                break
+            # Said after the run had looked for the last time: another run hears it, and goes on counting.
+            carried, self._place.record = self._carry(run), 0
+            stream = self._agent.continue_()
         usage = to_json_value(run.usage)
         output = None if result.end_reason != "done" else to_json_value(result.output)
         return AgentResult(
@@ -174,14 +180,21 @@ class WorkflowAgent:
         if carried is not None:
             context.agent_id, context.loop_id = self._place.agent_id, self._place.loop_id
             # What was said before is in the session. The model is asked by position, and never sees this message.
-            context.messages = [user_message("(the conversation so far is in the session)", synthetic=True)]
-        stream = self._agent.continue_() if carried is not None else self._agent.prompt(prompt)
-        run = cast(Run, self._agent.current_run)
+            context.messages = [_BEFORE]
+        return self._agent.continue_() if carried is not None else self._agent.prompt(prompt)
+
+    def _prepare_run(self, carried: Carried | None) -> Run:
+        """Prepare the run that was just started, before it takes its first step."""
+        context, run = self._agent.context, cast(Run, self._agent.current_run)
         # Outputs are revised where the tools run.
         run.guards = msgspec.structs.replace(run.guards, after_tool_execution=())
         context.log.listener, context.log.mint = self._note_entry, self._mint
         self._place.agent_id, self._place.loop_id = context.agent_id or "", run.loop_id
-        return stream
+        if carried is not None:
+            _resume_counts(run, carried)
+        if self._is_aborted:
+            self._agent.abort()
+        return run
 
     def _build_agent(self, agent: Agent[Any]) -> Agent[Any]:
         """The agent with activities in place of its model and its tools."""
@@ -289,12 +302,27 @@ class WorkflowAgent:
         reason, detail = run.ending.reason or "aborted", run.ending.detail
         if result is not None:
             reason, detail = result.end_reason, result.detail
-        usage, entries = to_json_value(run.usage), self._new
-        end = EndInput(
-            self._place, reason, detail, usage, run.tracker.turns, entries, take_over=reason in ("aborted", "limit")
-        )
-        self._place.record = await workflow.execute_activity(END, end, result_type=int, **self._session)
-        self._new = []
+        usage, take_over = to_json_value(run.usage), reason in ("aborted", "limit")
+        left: list[Receipt] = []
+        while True:
+            queued = [] if reason in _GOES_ON else self._write_queue(left)
+            end = EndInput(
+                self._place, reason, detail, usage, run.tracker.turns, self._new, take_over=take_over, queued=queued
+            )
+            last = await workflow.execute_activity(END, end, result_type=int, **self._session)
+            self._new = []
+            if reason in _GOES_ON or len(self._agent.inbox) == len(left):  # else more was said meanwhile
+                break
+        self._place.record = last
+
+    def _has_more(self, end_reason: str) -> bool:
+        return end_reason in _GOES_ON and len(self._agent.inbox) > 0
+
+    def _write_queue(self, known: list[Receipt]) -> list[Json]:
+        """What is queued and not known yet, for the session; it is known then."""
+        new = [item for item in self._agent.inbox.items if all(item.receipt is not one for one in known)]
+        known.extend(item.receipt for item in new)
+        return [{**to_json_value(item), "id": self._mint("queued"), "receipt": None} for item in new]
 
     def _carry(self, run: Run) -> Carried:
         tracker = run.tracker
@@ -308,17 +336,12 @@ class WorkflowAgent:
             tracker.elapsed,
             self._new,
             queued,
+            self._agent.inbox.delivered_keys[-_MOST_KEYS:],
         )
 
-    def _restore_queue(self, queued: list[Json]) -> None:
-        items = [item for fields in queued if (item := read_waiting(str(fields.get("id")), fields)) is not None]
-        self._agent.inbox.restore(
-            [
-                QueuedMessage(item.kind, item.message, Receipt(item.message, "next_run"), item.mode, item.id, item.key)
-                for item in items
-            ],
-            {},
-        )
+    def _restore_queue(self, carried: Carried) -> None:
+        heard = Receipt(_BEFORE, "delivered")
+        self._agent.inbox.restore(read_queue(carried.queued), dict.fromkeys(carried.keys, heard))
 
 
 def _resume_counts(run: Run, carried: Carried) -> None:
