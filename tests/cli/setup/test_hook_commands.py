@@ -134,7 +134,8 @@ def test_what_a_hook_may_answer_depends_on_its_seam() -> None:
     for seam, said in wrong.items():
         with pytest.raises(HookFailed):
             parse_answer(seam, 0, said, "")
-    assert parse_answer("before_tool", 0, '{"deny": "x"}', "").denied == "x"
+    for mark in ("", "\ufeff"):  # some programs begin with a byte order mark
+        assert parse_answer("before_tool", 0, f'{mark}{{"deny": "x"}}', "").denied == "x"
 
 
 @pytest.mark.parametrize(

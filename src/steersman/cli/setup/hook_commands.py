@@ -186,6 +186,7 @@ def parse_answer(seam: Seam, code: int, said: str, errors: str) -> HookAnswer:
         return HookAnswer(denied=_shorten(errors) or _shorten(said) or "it gave no reason")
     if code:
         raise HookFailed(f"it ended with exit code {code}{f': {_shorten(errors)}' if errors.strip() else ''}")
+    said = said.removeprefix("\ufeff")
     if not said.lstrip().startswith("{"):
         return HookAnswer()
     try:
