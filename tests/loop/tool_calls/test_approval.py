@@ -593,6 +593,19 @@ async def test_a_mode_that_changes_while_calls_wait_counts_for_them(
     assert asked == (["a", "b"] if "asked" in results else [])
 
 
+async def test_a_yes_does_not_count_in_a_mode_that_denies_the_call() -> None:
+    shop, policy = Shop(), Approval()
+
+    def approve(_: ToolCall) -> bool:
+        policy.mode = "plan"
+        return True
+
+    script = ScriptedModel(answer(call("bash", command="make")), "ok")
+    agent, _ = agent_of(script, shop.tools, approval=policy, approve=approve)
+    (result,) = (await agent.run("go")).tool_results
+    assert (result.text.partition(". ")[0], shop.log) == ("Denied: 'bash' can change things", [])
+
+
 class CountingApproval(Approval):
     """A policy that counts its judgements in one pass of the event loop."""
 

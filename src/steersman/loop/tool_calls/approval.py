@@ -97,6 +97,8 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     is_whole = shown is None or len(shown) <= MAX_PREVIEW
     need = replace(need, preview=preview_call(slot.call.name, slot.args, shown), is_whole=is_whole)
     denial = await _ask(run, slot, tool, need)
+    if denial is None and isinstance(found := _find_need(run, slot, tool), Denial):
+        denial = found  # the mode is another one than when the question was asked
     if denial is not None or shown is None:
         return denial
     now = await _find_effect(run, slot, tool)
