@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from itertools import permutations
+from time import process_time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from steersman.types.secrets import redact, redact_key_patterns
 
@@ -34,6 +37,25 @@ def test_keys_that_begin_alike_are_hidden_whole_in_any_order(keys: tuple[str, ..
         assert redact(f"your {key}!", *keys) == "your [redacted]!"
         for length in range(8, len(key)):
             assert redact(f"your {key[:length]}", *keys) == "your [redacted]"
+
+
+@given(
+    st.lists(st.text("ab", min_size=6, max_size=20), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.text("abc", max_size=5))),
+)
+def test_no_beginning_of_any_key_is_left(keys: list[str], pieces: list[tuple[int, int, str]]) -> None:
+    text = "".join(keys[number % len(keys)][:length] + between for number, length, between in pieces)
+    kept = redact(text, *keys).split("[redacted]")
+    assert not [part for part in kept for key in keys if key[:8] in part]
+
+
+def test_a_long_key_is_looked_for_in_a_long_text_in_few_passes() -> None:
+    """Many tokens begin alike, as all of the form of a JWT do, and a page may be full of their beginning."""
+    key = "eyJhbGciOiJIUzI1NiJ9." + "".join(f"{number:x}" for number in range(1_200))
+    began = process_time()
+    for text in ("x" * 4_000_000 + "eyJhbGci", "eyJhbGciX" * 100_000, (key[:2_000] + " ") * 1_000):
+        redact(text, key)
+    assert process_time() - began < 2
 
 
 @pytest.mark.parametrize("word", [None, "", "none"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 REDACTED = "[redacted]"
 # A shorter value is a word such as "none" and no secret; redacting it would spoil the text.
@@ -20,10 +21,35 @@ def redact(text: str, *secrets: str | None) -> str:
     """
     keys = [secret for secret in secrets if secret is not None and len(secret) >= _MIN_SECRET_LENGTH]
     begun = [key for key in keys if key[:_MIN_PREFIX_LENGTH] in text]
-    parts = {key[:length] for key in begun for length in range(min(_MIN_PREFIX_LENGTH, len(key)), len(key) + 1)}
-    for part in sorted(parts, key=len, reverse=True):
-        text = text.replace(part, REDACTED)
-    return text
+    pieces, done = list[str](), 0
+    places = [(start, key) for key in begun for start in _find_all(text, key[:_MIN_PREFIX_LENGTH])]
+    for start, key in sorted(places):
+        end = start + _measure_begun(text, start, key)
+        if start >= done:
+            pieces += (text[done:start], REDACTED)
+        done = max(done, end)
+    return "".join((*pieces, text[done:])) if begun else text
+
+
+def _find_all(text: str, part: str) -> Iterator[int]:
+    """Find where a part begins, also inside of itself."""
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _measure_begun(text: str, start: int, key: str) -> int:
+    """Measure how much of a key is at a place of the text where it begins: a page may begin one a million times."""
+    known, step = min(_MIN_PREFIX_LENGTH, len(key)), 1
+    while step and known < len(key):
+        more = key[known : known + step]
+        if text.startswith(more, start + known):
+            known += len(more)
+            step *= 2
+        else:
+            step //= 2
+    return known
 
 
 # Keys of known providers by their prefix, and the token after "Bearer". Servers mask some of them with stars.
