@@ -255,19 +255,42 @@ def test_the_pieces_of_a_block_of_an_unknown_type_are_joined_once() -> None:
     assert msgspec.json.decode(block.signature or "") == {"type": "zz", "words": "abbb", "more": 1}
 
 
-def test_an_answer_that_comes_whole_has_a_bounded_number_of_blocks() -> None:
-    def make(count: int) -> bytes:
-        message: dict[str, Any] = {
-            "id": "m",
-            "content": [{"type": "zz"}] * count,
-            "stop_reason": "end_turn",
-            "usage": {},
-        }
-        return anthropic.event("message_start", message=message) + anthropic.event("message_stop")
+def make_anthropic_blocks(count: int) -> bytes:
+    begun = b"".join(anthropic.start(at, "text", text="a") for at in range(count))
+    return anthropic.begun() + begun + anthropic.event("message_delta", delta={"stop_reason": "end_turn"}) + END
 
-    assert len(anthropic.message_of(make(MOST)).content) == MOST
+
+def make_whole_anthropic_blocks(count: int) -> bytes:
+    message: dict[str, Any] = {"id": "m", "content": [{"type": "zz"}] * count, "stop_reason": "end_turn", "usage": {}}
+    return anthropic.event("message_start", message=message) + END
+
+
+def make_bedrock_blocks(count: int) -> bytes:
+    begun = b"".join(bedrock.delta(at, text="a") for at in range(count))
+    return bedrock.begun() + begun + bedrock.framed("messageStop", {"stopReason": "end_turn"})
+
+
+END = anthropic.event("message_stop")
+BLOCKS: dict[str, tuple[Callable[[bytes], AssistantMessage], Callable[[int], bytes]]] = {
+    "anthropic": (anthropic.message_of, make_anthropic_blocks),
+    "anthropic, whole": (anthropic.message_of, make_whole_anthropic_blocks),
+    "bedrock": (bedrock.message_of, make_bedrock_blocks),
+}
+
+
+@each_row("wire", BLOCKS)
+def test_an_answer_has_a_bounded_number_of_blocks(wire: str) -> None:
+    """Blocks that begin first and then grow from the last one on are put in order anew each time."""
+    read, make = BLOCKS[wire]
+    assert len(read(make(MOST)).content) == MOST
     with pytest.raises(ProtocolError, match="more than 4,000 items"):
-        anthropic.message_of(make(MOST + 1))
+        read(make(MOST + 1))
+
+
+def test_an_event_that_is_nested_too_deeply_is_malformed() -> None:
+    deep = b'data: {"type":"response.output_item.added","more":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n\n"
+    with pytest.raises(ProtocolError, match="does not match its protocol"):
+        responses.read(responses.begun() + deep)
 
 
 def anthropic_call(arguments: str) -> bytes:

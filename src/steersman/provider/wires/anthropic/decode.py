@@ -221,9 +221,7 @@ class AnthropicDecoder:
         if message.stop_reason is not None:
             self._record_stop(MessageDelta(StopDelta(message.stop_reason, message.stop_details, message.container)))
         raw = split_fields(split_fields(data).get("message", b"")).get("content", b"")
-        blocks = split_list(raw)
-        check_block_count(len(blocks))
-        return [*_STARTED, *(event for block in blocks for event in self._add_whole_block(bytes(block)))]
+        return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(bytes(block)))]
 
     def _add_whole_block(self, raw: bytes) -> Sequence[StreamEvent]:
         data = f'{{"content_block":{raw.decode()}}}'
@@ -257,6 +255,7 @@ class AnthropicDecoder:
         at = len(self._blocks) + (0 if self._before is None else len(self._before.content))
         block = self._open[index] = AnthropicBlock(at, kind)
         self._blocks.append(block)
+        check_block_count(len(self._blocks))
         return block
 
     def _add_delta(self, got: BlockDelta, data: str) -> Sequence[StreamEvent]:

@@ -30,7 +30,7 @@ from steersman.provider.wires.bedrock.events import (
 from steersman.provider.wires.bedrock.frames import EXCEPTION
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.open_block import OpenBlock, judge_calls
-from steersman.provider.wires.protocol import ToolNames, check_call_count, decode_count
+from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count, decode_count
 from steersman.types.content import Content, TextContent, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
@@ -160,6 +160,7 @@ class BedrockDecoder:
     def _add_block(self, index: int, block: OpenBlock) -> OpenBlock:
         self._open[index] = block
         self._blocks.append(block)
+        check_block_count(len(self._blocks))
         return block
 
     def _add_delta(self, got: BlockDelta) -> Sequence[StreamEvent]:

@@ -164,7 +164,7 @@ def decode_event_of_unknown_item(data: str | bytes) -> Event | None:
     """Decode an event whose item is of an unknown type, and so may have fields of any type; `None` for any other."""
     try:
         found = _unknown.decode(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     name = found.item
     known = name.type in KNOWN_ITEMS
