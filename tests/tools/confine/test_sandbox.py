@@ -498,3 +498,25 @@ def test_the_first_that_works_is_taken_and_the_others_are_told() -> None:
         assert "sandbox='off'" in found.reason
     with pytest.raises(ValueError, match=r"^sandbox is one of 'auto', 'bubblewrap', 'landlock', 'off', got 'jail'"):
         confinement("jail")  # pyright: ignore[reportArgumentType]  # callers without a type checker
+
+
+MOUNTED = """
+    import asyncio, sys
+    from steersman import CancelToken, ToolContext
+    from steersman.tools import bash_tool
+
+    command = "echo x > 'a b/self/comm'; head -c 4 'a b/self/status'"
+    bash = bash_tool(".", sandbox=sys.argv[1])
+    print(asyncio.run(bash.call({"command": command}, ToolContext("call_1", "bash", CancelToken()))).content)
+"""
+
+
+def test_what_the_kernel_makes_cannot_be_written_where_it_is_mounted(room: Room, whole: Confinement) -> None:
+    """As in the tree of another system that root builds: /proc/sys there says which program the kernel runs."""
+    (room.root / "a b").mkdir()
+    enter = ["unshare", "-rm", "sh", "-ec", "mount --rbind /proc 'a b'; exec \"$@\"", "sh"]
+    if subprocess.run([*enter, "true"], cwd=room.root, stderr=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("nothing can be mounted here")
+    words = [*enter, sys.executable, "-c", textwrap.dedent(MOUNTED), whole.kind]
+    done = subprocess.run(words, cwd=room.root, capture_output=True, text=True, timeout=60, check=False)
+    assert ("Read-only file system" in done.stdout, "Name" in done.stdout) == (True, True), done.stderr

@@ -29,6 +29,7 @@ from steersman.tools.confine.own_files import (
     list_trust_files,
 )
 from steersman.tools.confine.python_folders import list_links_to_python, list_python_paths
+from steersman.tools.confine.syscalls import list_pseudo_mounts
 from steersman.types.errors import ToolError
 
 MAX_PROTECTED = 200
@@ -254,6 +255,8 @@ def protect_paths(
     for name in OWN_NAMES:
         keeping.protect(os.path.join(root, name))
     keeping.protect_own(own)
+    # Through /proc/sys, a command of root could make the kernel run a program of its choice.
+    keeping.read_only.update(list_pseudo_mounts(root))
     for path in nested:
         keeping.protect_nested(path, git)
     top = os.path.join(root, ".git")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", o
 """The flags to open a folder that is only a step on the way to another one."""
 
 _OPENAT2 = 437
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how the kernel writes blanks and the like in the list of mounts
 _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
@@ -72,6 +74,27 @@ def is_pseudo_file(descriptor: int) -> bool:
     """Whether an open file is on a pseudo file system such as /proc or /sys."""
     ask = _load_fstatfs()
     return ask is not None and not _PSEUDO_FILE_SYSTEMS.isdisjoint(ask(descriptor))
+
+
+def list_pseudo_mounts(root: str) -> list[str]:
+    """List where pseudo file systems are mounted below a folder, as in the tree of another system."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            places = [_OCTAL.sub(lambda found: chr(int(found[1], 8)), line.split(" ", 5)[4]) for line in file]
+    except OSError:
+        return []
+    return [place for place in places if place.startswith(root.rstrip(os.sep) + os.sep) and _is_pseudo_mount(place)]
+
+
+def _is_pseudo_mount(place: str) -> bool:
+    try:
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False  # a file, or covered by another mount
+    try:
+        return is_pseudo_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @functools.cache
