@@ -329,11 +329,13 @@ ARGUMENTS: dict[str, Callable[[str], AssistantMessage]] = {
 def test_arguments_have_a_bounded_number_of_lists_and_objects(wire: str) -> None:
     """9 MB of empty lists would hold up the event loop for eight seconds: each is made, frozen and written anew."""
     read = ARGUMENTS[wire]
-    text = msgspec.json.encode({"text": '[{\\"' * 100_000, "list": [[]] * 100}).decode()
+    text = msgspec.json.encode({"text": '[{,,,,,,\\"' * 200_000, "list": [[]] * 100}).decode()
     (call,) = read(text).tool_calls
     assert len(call.arguments["list"]) == 100
     with pytest.raises(ProtocolError, match="more than 150,000 lists and objects"):
         read('{"list":[' + "[]," * 150_000 + "[]]}")
+    with pytest.raises(ProtocolError, match="or 1,000,000 values"):
+        read('{"list":[' + "1," * 1_000_000 + "1]}")
 
 
 def test_parts_of_unknown_types_are_bounded() -> None:

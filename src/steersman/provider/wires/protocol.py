@@ -258,23 +258,28 @@ def check_block_count(count: int) -> None:
 MAX_CONTAINERS = 150_000
 """More lists and objects in the arguments of a call are a failure too: each is made, frozen and written anew."""
 
+MAX_VALUES = 1_000_000
+"""So are more values of any kind."""
+
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 def parse_call(
     id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
 ) -> ToolCall:
-    """Build a tool call as `parse_tool_call` does; `ProtocolError` if its arguments have too many lists and objects."""
+    """Build a tool call as `parse_tool_call` does; `ProtocolError` if its arguments have too many values."""
     text = arguments if isinstance(arguments, str) else "" if arguments is None else encode_json(arguments).decode()
     # What is inside a string is no list; nearly all texts are too short, or hold too few brackets, to look at that.
-    is_long = len(text) > MAX_CONTAINERS and _count_containers(text) > MAX_CONTAINERS
-    if is_long and _count_containers(_JSON_STRING.sub("", text)) > MAX_CONTAINERS:
-        raise ProtocolError(f"The arguments of a tool call have more than {MAX_CONTAINERS:,} lists and objects.")
+    if len(text) > MAX_CONTAINERS and _has_too_many(text) and _has_too_many(_JSON_STRING.sub("", text)):
+        raise ProtocolError(
+            f"The arguments of a call have more than {MAX_CONTAINERS:,} lists and objects, or {MAX_VALUES:,} values."
+        )
     return parse_tool_call(id, name, arguments, signature=signature, provider_id=provider_id)
 
 
-def _count_containers(text: str) -> int:
-    return text.count("[") + text.count("{")
+def _has_too_many(text: str) -> bool:
+    """Whether a JSON text has too many brackets, or too many commas, of which one is between any two values."""
+    return text.count("[") + text.count("{") > MAX_CONTAINERS or text.count(",") >= MAX_VALUES
 
 
 def describe_many_calls() -> str:
