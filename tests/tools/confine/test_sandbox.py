@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -520,3 +521,13 @@ def test_what_the_kernel_makes_cannot_be_written_where_it_is_mounted(room: Room,
     words = [*enter, sys.executable, "-c", textwrap.dedent(MOUNTED), whole.kind]
     done = subprocess.run(words, cwd=room.root, capture_output=True, text=True, timeout=60, check=False)
     assert ("Read-only file system" in done.stdout, "Name" in done.stdout) == (True, True), done.stderr
+
+
+def test_a_device_in_the_workspace_cannot_be_opened(room: Room, whole: Confinement) -> None:
+    """As in the tree of another system that root builds, where it may be a whole disk."""
+    try:
+        os.mknod(room.root / "zero", 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    output, code = room.run(whole, "head -c 1 zero")
+    assert ("Permission denied" in output, code) == (True, 1)

@@ -22,7 +22,7 @@ SECCOMP_FD = 200  # above what this program has open, so that nothing of ours is
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x40000
-_AT_EMPTY_PATH, _AT_RECURSIVE, _RDONLY = 0x1000, 0x8000, 1
+_AT_EMPTY_PATH, _AT_RECURSIVE, _RDONLY, _NODEV = 0x1000, 0x8000, 1, 4
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _CAPABILITY_VERSION = 0x20080522
 _OPEN_TREE_CLONE, _MOVE_OPEN_FILES = 0x1, 0x4 | 0x40
@@ -85,9 +85,10 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     # Copied before all is made read-only, and not made writable again: what was read-only in them stays so.
     copies = [_copy_mounts(path) for path in view["writable"]]
-    _make_read_only(whole := open_in_place("/"))
+    _restrict_mount(whole := open_in_place("/"), _RDONLY)
     os.close(whole)
     for copy, place in copies:
+        _restrict_mount(copy, _NODEV)
         _mount_copy(copy, place)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
@@ -95,7 +96,7 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
     for path, writable in (*view["pinned"], *held):
         copy, place = _copy_mounts(path)
         if not writable:
-            _make_read_only(copy)
+            _restrict_mount(copy, _RDONLY)
         _mount_copy(copy, place)
     return new_user
 
@@ -134,10 +135,10 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int) -> Non
     _check(libc.mount(*texts, ctypes.c_ulong(flags), None), f"mount {target!r}")
 
 
-def _make_read_only(mount: int) -> None:
-    """Make an open mount, and those below it, read-only."""
-    attribute, flags = struct.pack("=QQQQ", _RDONLY, 0, 0, 0), ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
-    _check(libc.syscall(_MOUNT_SETATTR, mount, b"", flags, attribute, ctypes.c_size_t(32)), "mount_setattr")
+def _restrict_mount(mount: int, attribute: int) -> None:
+    """Make an open mount, and those below it, read-only or one without devices."""
+    attributes, flags = struct.pack("=QQQQ", attribute, 0, 0, 0), ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
+    _check(libc.syscall(_MOUNT_SETATTR, mount, b"", flags, attributes, ctypes.c_size_t(32)), "mount_setattr")
 
 
 def _enable_loopback() -> None:
