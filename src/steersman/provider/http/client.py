@@ -89,24 +89,26 @@ class HttpAnswer:
 
     async def _read_batch(self, exchange: Exchange) -> list[StreamEvent]:
         """Read until there are events; the last ones come together with the end of the response."""
-        decoder = self._decoder
+        decoder, chunk = self._decoder, None
         if decoder is None:
             self._exchange = exchange
             await exchange.send(await exchange.encode(self._request, self._options))
-            await exchange.require_event_stream()
+            chunk = await exchange.require_event_stream()
             decoder = self._decoder = self._wire.decoder(exchange.model, self._request)
             self._feed_all = find_feed_all(decoder)
         pending, feed_all = self._pending, self._feed_all
         assert feed_all is not None
         while not decoder.done:
             is_trailing = decoder.complete
-            may_take = self._take_deltas is not None and self._has_started and not is_trailing
-            chunk = await exchange.read(self._take if may_take else None, is_trailing=is_trailing)
-            self._raise_failure()
+            if chunk is None:
+                may_take = self._take_deltas is not None and self._has_started and not is_trailing
+                chunk = await exchange.read(self._take if may_take else None, is_trailing=is_trailing)
+                self._raise_failure()
             if chunk:
                 feed_all(exchange.reader.feed(chunk), pending)
             elif is_trailing or exchange.is_complete:
                 break
+            chunk = None
             exchange.has_content = bool(pending)
             if pending and not (exchange.is_complete if decoder.done else exchange.is_over):
                 self._pending = []

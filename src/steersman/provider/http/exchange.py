@@ -73,7 +73,7 @@ class Exchange:
     """One request and its response."""
 
     __slots__ = (
-        "_ahead", "_first", "_key", "_limits", "_loop", "_received", "_response", "_url", "_watchdog", "_watchdogs",
+        "_ahead", "_key", "_limits", "_received", "_response", "_url", "_watchdog", "_watchdogs",
         "_wire", "has_content", "max_tokens", "model", "reader",
     )  # fmt: skip
 
@@ -81,14 +81,12 @@ class Exchange:
         self.model, self._limits = _resolve_model(model)
         self.reader: EventReader = SseDecoder(max_event_bytes=self._limits.max_event_bytes)
         self._wire = wire
-        self._loop = asyncio.get_running_loop()
         # Those of the pool, once the request is to be sent.
         self._watchdog: ResponseWatchdog | None = None
         self._watchdogs: list[ResponseWatchdog] = []
         self._key: str | None = None
         self._url = ""
         self._response: Response | None = None
-        self._first = b""
         # What was read and not passed on yet.
         self._ahead: list[bytes] = []
         self._received = 0
@@ -166,26 +164,27 @@ class Exchange:
         response.close()
         return target
 
-    async def require_event_stream(self) -> None:
-        """Read the first bytes; raise what a response that is not a stream of events means."""
+    async def require_event_stream(self) -> bytes:
+        """Return the first bytes of the stream; raise what a response that is not a stream of events means."""
         response = self._response
         assert response is not None
+        first = b""
         if 200 <= response.status < 300:
-            self._first = await self.read()
+            first = await self.read()
             self.has_content = False
-            if self._first.startswith(_USUAL_START):
-                return
+            if first.startswith(_USUAL_START):
+                return first
             encoding = response.headers.get("content-encoding", "")
-            if is_still_encoded(encoding, self._first):
+            if is_still_encoded(encoding, first):
                 raise build_content_encoding_error(self.model, self._url, f"content-encoding {encoding!r}")
             kind = response.headers.get("content-type", "")
             # Some protocols have other framings: an array of Gemini, the binary frames of Bedrock.
             select = getattr(self._wire, "select_reader", None)
-            reader = select and select(kind, self._first, max_event_bytes=self._limits.max_event_bytes)
+            reader = select and select(kind, first, max_event_bytes=self._limits.max_event_bytes)
             self.reader = reader or self.reader
-            if reader is not None or is_event_stream(kind, self._first):
-                return
-        body = await self._read_error_body()
+            if reader is not None or is_event_stream(kind, first):
+                return first
+        body = await self._read_error_body(first)
         if secrets := self._find_secrets():
             # Before the body is truncated anywhere: a part of a key would not be found.
             body = redact(body.decode("utf-8", "replace"), *secrets).encode()
@@ -203,9 +202,6 @@ class Exchange:
         assert watchdog is not None
         if self.has_content:
             watchdog.note_content()
-        if self._first:
-            chunk, self._first = self._first, b""
-            return chunk
         if self._ahead:
             await asyncio.sleep(0)
             return self._ahead.pop()
@@ -258,11 +254,10 @@ class Exchange:
                 "(max_response_bytes in the model's settings)."
             )
 
-    async def _read_error_body(self) -> bytes:
+    async def _read_error_body(self, first: bytes) -> bytes:
         """The body of a response that is not a stream, as much as an error needs, even if it breaks off."""
-        parts = [self._first]
-        size = len(self._first)
-        self._first = b""
+        parts = [first]
+        size = len(first)
         try:
             while size < _MAX_ERROR_BODY and (chunk := await self.read()):
                 parts.append(chunk)
@@ -295,9 +290,10 @@ class Exchange:
         """Return the connection to the pool if the end of the response arrives within a moment."""
         response = self._response
         assert response is not None
-        ended = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
         response.on_complete(lambda: None if ended.done() else ended.set_result(None))
-        timer = self._loop.call_later(_END_SECONDS, lambda: None if ended.done() else ended.set_result(None))
+        timer = loop.call_later(_END_SECONDS, lambda: None if ended.done() else ended.set_result(None))
         try:
             await ended
         finally:
