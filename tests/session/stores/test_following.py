@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import closing
 from queue import SimpleQueue
 from random import Random
@@ -13,8 +14,9 @@ from tests.session.database import Database
 
 from steersman.session import PostgresStore
 from steersman.session.stores.postgres.connection import ServerAddress
-from steersman.session.stores.postgres.follow import MOST_PARTS, PartReader, pack_parts
-from steersman.session.stores.postgres.listen import JOIN, watch_payload
+from steersman.session.stores.postgres.follow import MOST_PARTS, Followers, PartReader, make_channel, pack_parts
+from steersman.session.stores.postgres.listen import JOIN, STAY, watch_payload
+from steersman.session.stores.postgres.tables import CHANNEL
 from steersman.session.stores.store import FollowedHandle, FollowedStore, Store
 from steersman.testing.store_checks import make_record
 
@@ -208,5 +210,46 @@ def test_who_asks_before_the_writer_watches_is_heard(postgres: Database) -> None
     assert handle.broadcast(b"now")
     assert ears.wait_for(b"now") == [b"now"]
     ears.following.close()
+    handle.close()
+    stop()
+
+
+def test_those_that_follow_look_again_once_the_writer_is_gone(postgres: Database) -> None:
+    """durable.md U5: the end of a short run is else seen late or never, since its last notice may be lost."""
+    store = postgres.store()
+    handle = store.create("s")
+    ((place,),) = postgres.ask(
+        "SELECT 'steersman_records'::regclass::oid || ' ' || number FROM steersman_sessions WHERE id = 's'"
+    )
+    came, ears = watch(handle), Ears(store)
+    assert came.acquire(timeout=20)
+    assert handle.broadcast(b"now")
+    ears.wait_for(b"now")
+    handle.close()
+    for payload in pack_parts(handle.epoch, "test", b"end"):
+        postgres.ask("SELECT pg_notify(%s, %s)", make_channel(place), payload)
+    heard = [ears.heard.get(timeout=20)]
+    while heard[-1] != b"end":
+        heard.append(ears.heard.get(timeout=20))
+    assert None in heard
+    ears.following.close()
+
+
+def test_a_writer_that_is_gone_before_those_that_follow_have_answered_tells_them(postgres: Database) -> None:
+    """durable.md U5: it knows of them because they say from time to time that they are there."""
+    store = postgres.store()
+    stop = store.keep_ready(2)
+    wait_for_the_listener(store)
+    store.create("s").close()
+    ((place,),) = postgres.ask(
+        "SELECT 'steersman_records'::regclass::oid || ' ' || number FROM steersman_sessions WHERE id = 's'"
+    )
+    handle = store.open("s")
+    followers = Followers(ServerAddress(postgres.dsn, 30), place, handle.epoch, lambda: None, time.monotonic())
+    assert followers.make_farewell() is None
+    postgres.ask("SELECT pg_notify(%s, %s)", CHANNEL, f"{place} {STAY}")
+    wait_for_the_listener(store)
+    followers.stop()
+    assert followers.make_farewell() == (make_channel(place), f"{handle.epoch}")
     handle.close()
     stop()

@@ -21,6 +21,7 @@ from steersman.session.stores.postgres.listen import (
     JOIN,
     STAY,
     STAY_SECONDS,
+    Notice,
     Place,
     follow_channel,
     may_be_asked,
@@ -94,6 +95,7 @@ class Followers:
         self, address: ServerAddress, place: Place, epoch: int, came: Callable[[], None], since: float
     ) -> None:
         self._address = address
+        self._place, self._since = place, since
         self._channel = make_channel(place)
         self._epoch = epoch
         self._came = came
@@ -110,7 +112,17 @@ class Followers:
 
     def _greet(self) -> None:
         """Say that there is a writer that listens now: those that follow answer."""
-        send_notices(self._address, [(self._channel, f"{self._epoch}")])
+        send_notices(self._address, [self._greeting])
+
+    @property
+    def _greeting(self) -> Notice:
+        return self._channel, f"{self._epoch}"
+
+    def make_farewell(self) -> Notice | None:
+        """What tells those that follow to look again, once this writer is gone; `None` if there surely are none."""
+        # One that was told of this writer may not have answered yet.
+        is_followed = time.monotonic() <= self._until or may_be_asked(self._address, self._place, self._since)
+        return self._greeting if is_followed else None
 
     def send(self, data: bytes) -> bool:
         """Send data to them; returns whether there may be any."""

@@ -21,6 +21,7 @@ from steersman.session.stores.postgres.tables import (
     EPOCH,
     GAPS,
     LAST,
+    NOTIFY,
     OWN,
     PAGE,
     SET_TITLE,
@@ -257,9 +258,18 @@ class PostgresHandle:
         return [check_queued(self._number, *row[1:]) for row in found if row[1] is not None] if found else None
 
     def _close(self, last: Callable[[Connection], object] | None) -> None:
+        # Those that follow read the last records then, and see that there is no writer.
+        farewell = None if self._followers is None else self._followers.make_farewell()
         for stop in self._watches:
             stop()
-        self._link.close(has_locks=self._token is not None, last=last)
+
+        def finish(connection: Connection) -> None:
+            if farewell is not None:
+                connection.execute(NOTIFY, ([farewell[0]], [farewell[1]]))
+            if last is not None:
+                last(connection)
+
+        self._link.close(has_locks=self._token is not None, last=finish)
 
     def _encode_lines(self, records: Sequence[Record]) -> list[Line]:
         lines: list[Line] = []

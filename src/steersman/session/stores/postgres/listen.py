@@ -76,7 +76,7 @@ class _Listener:
         self._held: set[Place] = set()
         # Since when the present connection listens, and when processes that follow a session were heard last.
         self._since = math.inf
-        self._asked: dict[str, float] = {}
+        self._asked: dict[Place, float] = {}
         self._is_over = False
         self._is_listening = False
         self._connection: Connection | None = None
@@ -106,7 +106,7 @@ class _Listener:
     def may_be_asked(self, place: Place, since: float) -> bool:
         """Whether a process that follows a session has asked since then, or this did not listen all the time."""
         with self._lock:
-            return self._is_over or self._since > since or f"{place} {JOIN}" in self._asked
+            return self._is_over or self._since > since or place in self._asked
 
     def send(self, notices: Iterable[Notice]) -> None:
         """Send notifications, in order, soon."""
@@ -260,11 +260,12 @@ class _Listener:
                     call_wake(lambda watch=watch, payload=notice[1]: watch.call(payload))
 
     def _note_asked(self, notices: Iterable[Notice]) -> None:
-        """Note who asks for the writer of a session: it may have opened the session, and not be watching yet."""
-        new = [payload for channel, payload in notices if channel == CHANNEL and payload.endswith(f" {JOIN}")]
+        """Note which sessions are followed: the writer may have opened one, and not be watching yet."""
+        said = [payload.rpartition(" ") for channel, payload in notices if channel == CHANNEL]
+        new = [place for place, _, word in said if word in (JOIN, STAY)]
         if new:
             now = time.monotonic()
-            self._asked = {payload: at for payload, at in self._asked.items() if now - at < STAY_SECONDS}
+            self._asked = {place: at for place, at in self._asked.items() if now - at < STAY_SECONDS}
             self._asked.update(dict.fromkeys(new, now))
 
 
