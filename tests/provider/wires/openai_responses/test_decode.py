@@ -364,6 +364,27 @@ def test_a_message_is_said_once_however_its_parts_are_numbered(case: str, last: 
     assert shown == message.text
 
 
+FIRST_PLACE: dict[str, Any] = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
+# Where a whole part that comes without deltas belongs, behind the deltas of the first part of the first message.
+OTHER_PLACES: dict[str, dict[str, Any]] = {
+    "another part": {**FIRST_PLACE, "content_index": 1},
+    "another item": {**FIRST_PLACE, "item_id": "msg_1", "output_index": 1},
+    "another item with the same id": {**FIRST_PLACE, "output_index": 1},
+}
+
+
+@each_row("place", OTHER_PLACES)
+def test_a_whole_part_without_deltas_is_said(place: str) -> None:
+    """And one whose deltas have just come is not said again."""
+    at = OTHER_PLACES[place]
+    stream = begun() + added(0, "message", id="msg_0", role="assistant", content=[])
+    if at["output_index"]:
+        stream += added(1, "message", id=at["item_id"], role="assistant", content=[])
+    stream += words(0, "One.") + event("response.output_text.done", **FIRST_PLACE, text="One.")
+    stream += words(0, " More.")
+    assert message_of(stream + event("response.output_text.done", **at, text="Two.") + ended()).text == "One. More.Two."
+
+
 def test_a_response_under_other_ids_and_indexes_is_not_said_twice() -> None:
     """Reasoning that was not streamed stands before the message in the response."""
     output: list[dict[str, Any]] = [

@@ -46,6 +46,7 @@ from steersman.provider.wires.openai_responses.items import (
     classify_stop,
     encode_arguments,
     get_words,
+    is_said,
     join_reasoning,
     match_parts,
 )
@@ -73,9 +74,9 @@ _WHOLES = {
 """The events with a whole part, and the delta events they end."""
 
 _ARGUMENTS = "response.function_call_arguments.delta"
-_WHOLE_ARGUMENTS = "response.function_call_arguments.done"
-# They say nothing that other events do not say.
+# They say nothing that other events do not say; those with a whole part nearly always do not either.
 _UNREAD = frozenset(("response.in_progress", "response.content_part.added", "response.content_part.done"))
+_SELDOM_READ = _UNREAD.union(_WHOLES)
 # The items that do not have to go back as they came.
 _READ_WHOLE = frozenset(("message", "function_call"))
 _TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.done"))
@@ -126,7 +127,7 @@ class OpenAIResponsesDecoder:
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
         for event, data in received:
-            if (event in _UNREAD and self._started) or (event == _WHOLE_ARGUMENTS and self._has_arguments(data)):
+            if event in _SELDOM_READ and (self._started if event in _UNREAD else self._has_part(event, data)):
                 continue
             try:
                 read = decode_event(data)
@@ -150,11 +151,11 @@ class OpenAIResponsesDecoder:
             if self.done:
                 return
 
-    def _has_arguments(self, data: str) -> bool:
-        """Whether an event with the whole arguments of a call is about the one whose deltas came last."""
+    def _has_part(self, event: str, data: str) -> bool:
+        """Whether an event with a whole part is about the one whose deltas came last."""
         block, hot = self._hot_block, self._hot
-        is_growing = block is not None and bool(block.parts) and hot.type == _ARGUMENTS
-        return is_growing and f'"item_id":"{hot.item_id}"' in data
+        is_growing = block is not None and bool(block.parts) and hot.type == _WHOLES[event]
+        return is_growing and hot.has_place_of(data)
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises if the terminal event is missing."""
@@ -246,8 +247,7 @@ class OpenAIResponsesDecoder:
             return
         item = self._output.find(read.output_index, read.item_id)
         if item is None:
-            guess = OutputItem(type=_DELTAS[kind], id=read.item_id)
-            item = self._output.open(read.output_index, guess, announced=False)
+            item = self._output.open(read.output_index, OutputItem(_DELTAS[kind], read.item_id), announced=False)
         if item.done or item.kind != _DELTAS[kind]:
             return
         block: OpenBlock | None
@@ -335,8 +335,7 @@ class OpenAIResponsesDecoder:
             return  # an empty call, which some servers send after the last one
         block = item.blocks.get(0) or self._find_block(item, 0, "tool_call", out)
         said = block.add_rest(words, out)
-        call = build_call(whole, item.call_id, self._names.from_wire(item.name), said, cut=cut)
-        out.append(block.end(call))
+        out.append(block.end(build_call(whole, item.call_id, self._names.from_wire(item.name), said, cut=cut)))
 
     def _stop_message(self, item: OpenItem, whole: OutputItem, out: Events) -> None:
         for number, part in match_parts(item, whole.content or ()):
@@ -345,7 +344,6 @@ class OpenAIResponsesDecoder:
             words = None if part is None else get_words(part)
             said = block.add_rest(words or "", out)
             out.append(block.end(build_text(said if words is None else words, whole.phase)))
-        self._output.keep_text(item)
 
     def _stop_thinking(self, item: OpenItem, whole: OutputItem, raw: bytes, out: Events) -> None:
         thought = build_thinking(whole, raw, "")
@@ -375,12 +373,14 @@ class OpenAIResponsesDecoder:
         known, output = self._output.items, response.output or []
         if len(known) >= len(output) and all([item.done for item in known]):
             return
+        texts = self._output.list_texts()
         for number, raw in enumerate(output):
             whole = self._decode_item(raw, data)
-            if self._output.is_said(whole):
+            if is_said(whole, texts):
                 continue
             item = self._output.find_or_open(number if self._output.indexed else None, whole)
             self._stop_item(item, whole, bytes(raw), out, cut=cut and whole.status != "completed")
+            texts.add(item.text)
         for item in known:
             if not item.done and (item.blocks or item.kind in KNOWN_ITEMS):
                 self._stop_item(item, OutputItem(type=item.kind), b"{}", out, cut=cut)

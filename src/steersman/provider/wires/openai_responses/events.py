@@ -62,6 +62,12 @@ class Event(msgspec.Struct, gc=False):
     code: msgspec.Raw = _EMPTY
     message: msgspec.Raw = _EMPTY
 
+    def has_place_of(self, data: str) -> bool:
+        """Whether the JSON of another event names the same item and the same part of it."""
+        part = self.content_index
+        is_same_item = f'"item_id":"{self.item_id}"' in data and f'"output_index":{self.output_index},' in data
+        return is_same_item and (part is None or f'"content_index":{part},' in data)
+
 
 class _ItemName(msgspec.Struct):
     type: str | None = None

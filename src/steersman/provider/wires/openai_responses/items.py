@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -147,7 +147,7 @@ class OpenItem:
 class Output:
     """The items of one response, in the order the server gives them."""
 
-    __slots__ = ("_by_id", "_by_index", "_indexed", "_texts", "items", "silent")
+    __slots__ = ("_by_id", "_by_index", "_indexed", "items", "silent")
 
     def __init__(self) -> None:
         self.items: list[OpenItem] = []
@@ -155,8 +155,6 @@ class Output:
         self.silent: list[OpenItem] = []
         self._by_index: dict[int, OpenItem] = {}
         self._by_id: dict[str | int, OpenItem] = {}
-        # The texts of the messages that have stopped.
-        self._texts: set[str] = set()
         # False once an index is missing or used twice: then indexes do not identify items.
         self._indexed = True
 
@@ -226,14 +224,9 @@ class Output:
             item = self.open(index, given)
         return item
 
-    def keep_text(self, item: OpenItem) -> None:
-        """Remember the text of a message that has stopped."""
-        self._texts.add(item.text)
-
-    def is_said(self, whole: OutputItem) -> bool:
-        """Whether a message was streamed already, under another id and index."""
-        text = "".join(map(get_words, whole.content or ())) if whole.type == "message" else ""
-        return bool(text) and text in self._texts
+    def list_texts(self) -> set[str]:
+        """Return the texts of the items that have stopped; only a message has one."""
+        return {item.text for item in self.items}
 
     @property
     def indexed(self) -> bool:
@@ -248,6 +241,12 @@ class Output:
             parts = item.blocks
             blocks += parts.values() if len(parts) < 2 else [parts[number] for number in sorted(parts)]
         return [block for block in blocks if block.content is not None]
+
+
+def is_said(whole: OutputItem, texts: Set[str]) -> bool:
+    """Whether a message was streamed already, under another id and index."""
+    text = "".join(map(get_words, whole.content or ())) if whole.type == "message" else ""
+    return bool(text) and text in texts
 
 
 def match_parts(item: OpenItem, parts: Sequence[Part]) -> list[tuple[int, Part | None]]:
