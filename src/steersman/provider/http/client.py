@@ -110,7 +110,9 @@ class HttpAnswer:
                 break
             chunk = None
             exchange.has_content = bool(pending)
-            if pending and not (exchange.is_complete if decoder.done else exchange.is_over):
+            if not decoder.done and exchange.is_over:
+                break
+            if pending and not (decoder.done and exchange.is_complete):
                 self._pending = []
                 return pending
         if not decoder.done:

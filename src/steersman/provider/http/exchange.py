@@ -273,8 +273,8 @@ class Exchange:
 
     @property
     def is_over(self) -> bool:
-        """Whether the whole response has arrived, and nothing that was read waits to be passed on."""
-        return not self._ahead and self.is_complete
+        """Whether the whole response has arrived, was read and was passed on."""
+        return not self._ahead and self._response is not None and self._response.is_read
 
     def release_if_complete(self) -> bool:
         """Return the connection to the pool if the whole response has arrived; whether it has."""

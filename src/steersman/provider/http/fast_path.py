@@ -133,6 +133,11 @@ class FastConnection(asyncio.Protocol):
         """Whether the whole body has arrived, read or not."""
         return self._chunks is not None and self._chunks.is_complete
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the whole body has arrived and was read."""
+        return not self._parts and self.is_complete
+
     def is_usable(self) -> bool:
         """Whether the connection is open, and nothing came on it since the last response."""
         return self._connection is not None and not self._transport.is_closing() and not self._is_closed_by_peer()

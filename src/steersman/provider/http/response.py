@@ -34,6 +34,11 @@ class Response(Protocol):
         """Whether the whole body has arrived, read or not."""
         ...
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the whole body has arrived and was read."""
+        ...
+
     def read_nowait(self) -> bytes:
         """The bytes that have arrived and were not read yet."""
         ...
@@ -83,6 +88,11 @@ class AiohttpResponse:
     def is_complete(self) -> bool:
         """Whether the whole body has arrived, read or not."""
         return self._content.is_eof()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the whole body has arrived and was read."""
+        return self._content.at_eof()
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived and were not read yet."""

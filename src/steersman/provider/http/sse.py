@@ -92,6 +92,8 @@ class SseDecoder:
 
     def finish(self) -> list[Event]:
         """What is left of an event that the end of the stream cut off. The standard drops it; the caller decides."""
+        if not self._pending:
+            return []
         left = b"".join(self._pending)
         self._forget_pending()
         return self._parse_events(left.decode("utf-8", "replace"))
