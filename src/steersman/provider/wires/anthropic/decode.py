@@ -58,6 +58,8 @@ PAUSED = "pause_turn"
 """The stop reason of a paused answer: the server continues it when it is sent back unchanged."""
 
 
+# The events that most servers name.
+_NAMES = frozenset(("message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"))
 _NOTHING: tuple[StreamEvent, ...] = ()
 # The index of blocks that come whole; the server's own begin at 0.
 _WHOLE = -1
@@ -160,15 +162,16 @@ class AnthropicDecoder:
         )
 
     def _feed_other(self, event: str, data: str) -> Sequence[StreamEvent]:
-        match self._find_event_name(event, data):
-            case "content_block_delta":
-                return self._add_delta(self._decode(BlockDelta, data), data)
+        is_named = event in _NAMES and data.startswith("{")
+        match event if is_named else self._find_event_name(event, data):
             case "content_block_start":
                 got = self._decode(BlockStart, data)
                 # A block that never stopped ends where another one takes its index.
                 return [*self._stop_block(got.index), *self._start_block(got.index, got.content_block, data)]
             case "content_block_stop":
                 return self._stop_block(self._decode(BlockStop, data).index)
+            case "content_block_delta":
+                return self._add_delta(self._decode(BlockDelta, data), data)
             case "message_start":
                 return self._start_message(self._decode(MessageStart, data).message, data)
             case "message_delta":
