@@ -66,6 +66,7 @@ class OpenAIChatDecoder:
         "_framed",
         "_growing",
         "_has_open_text",
+        "_hot_frame",
         "_id",
         "_model",
         "_quirks",
@@ -95,6 +96,8 @@ class OpenAIChatDecoder:
         # Whether plain text can be appended to the open block; or the call to which arguments can be appended.
         self._has_open_text = False
         self._growing: OpenCall | None = None
+        # The frame of that text or of those arguments, once it is known.
+        self._hot_frame: Frame | None = None
         self._unknown_events: list[str] = []
 
     @property
@@ -113,7 +116,7 @@ class OpenAIChatDecoder:
         at = 0
         while at < len(events) and not self.done:
             # The fast path: nearly every event holds only more text, or more arguments.
-            if count := self._read_framed(events, at, out):
+            if self._hot_frame is not None and (count := self._read_framed(self._hot_frame, events, at, out)):
                 at += count
                 continue
             event, data = events[at]
@@ -137,23 +140,21 @@ class OpenAIChatDecoder:
             if not extended:
                 self._add_chunk(chunk, event, data, out)
 
-    def _read_framed(self, events: Sequence[tuple[str, str]], at: int, out: list[StreamEvent]) -> int:
+    def _read_framed(self, frame: Frame, events: Sequence[tuple[str, str]], at: int, out: list[StreamEvent]) -> int:
         """Append what comes in a frame that is known already; returns how many events it was."""
         call = self._growing
-        if self._has_open_text and self._frame is not None:
-            words = self._frame.read_words(events, at)
+        if call is None or call.index is None:
+            words = frame.read_words(events, at)
             self._blocks.parts += words
             index = self._blocks.index
             out += [TextDelta(word, index) for word in words]
-            return len(words)
-        if call is not None and call.frame is not None and call.index is not None:
-            words = call.frame.read_arguments(events, at)
+        else:
+            words = frame.read_arguments(events, at)
             call.parts += words
             call.shown += len(words)
             index = call.index
             out += [ToolCallDelta(word, index) for word in words]
-            return len(words)
-        return 0
+        return len(words)
 
     def _extend_text(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the open text block; returns whether the chunk held nothing else."""
@@ -169,7 +170,7 @@ class OpenAIChatDecoder:
         out.append(TextDelta(words, self._blocks.index))
         if not self._framed:
             self._framed = True
-            self._frame = find_frame(data, words)
+            self._frame = self._hot_frame = find_frame(data, words)
         return True
 
     def _add_chunk(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
@@ -212,7 +213,7 @@ class OpenAIChatDecoder:
         out.append(ToolCallDelta(words, call.index))
         if not call.is_framed:
             call.is_framed = True
-            call.frame = find_argument_frame(data, words)
+            call.frame = self._hot_frame = find_argument_frame(data, words)
         return True
 
     def _add_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
@@ -225,7 +226,8 @@ class OpenAIChatDecoder:
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
             self._record_stop(chunk, choice, data, out)
         self._has_open_text = self._blocks.has_open_text
-        self._growing = self._blocks.growing if self._reason is None else None
+        call = self._growing = self._blocks.growing if self._reason is None else None
+        self._hot_frame = self._frame if self._has_open_text else None if call is None else call.frame
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises without a finish reason or `[DONE]`."""
@@ -274,7 +276,7 @@ class OpenAIChatDecoder:
             return None
         # From here on the text may hold lone surrogates.
         self._blocks.has_lone_surrogates = True
-        self._has_open_text, self._growing = False, None
+        self._has_open_text, self._growing, self._hot_frame = False, None, None
         try:
             chunk = decode_leniently(text)
         except ValueError as error:
