@@ -21,9 +21,9 @@ FORTY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 NINE = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-def asked_again(name: str, id: str, model: Model, maker: str) -> tuple[str, str]:
+def asked_again(name: str, id: str, model: Model, maker: str, by: str = "m") -> tuple[str, str]:
     """The id of a call and that of its result, in the request that goes on from it."""
-    call = AssistantMessage([ToolCall(id, "bash", {"a": 1})], provider=maker, model=model.id, stop_reason="tool_use")
+    call = AssistantMessage([ToolCall(id, "bash", {"a": 1})], provider=maker, model=by, stop_reason="tool_use")
     result = ToolResultMessage([TextContent("ok")], tool_call_id=id, tool_name="bash")
     body = READINGS[name].body_of("Hi", call, result, model=model)
     for item in items_in(name, body):
@@ -84,6 +84,16 @@ def test_an_id_of_another_server_is_made_legal(name: str, id: str) -> None:
     call, result = asked_again(name, id, model, "moonshot")
     assert call == result
     assert LEGAL.fullmatch(call)
+
+
+@each_row("id", MADE)
+@each_row("name", ["anthropic", "openai", "responses"])
+def test_an_id_of_another_model_behind_the_same_gateway_is_made_legal(name: str, id: str) -> None:
+    """failures.md A9: a gateway passes ids on, and another model may be on a server that refuses them."""
+    model = Model(READINGS[name].model.provider, "m", base_url=ELSEWHERE)
+    call, result = asked_again(name, id, model, model.provider, by="another")
+    assert call == result
+    assert (FORTY if name == "openai" else LEGAL).fullmatch(call)
 
 
 @each_row("maker", ["its own", "another"])

@@ -22,23 +22,26 @@ _STRICT = (".anthropic.com", ".googleapis.com", ".amazonaws.com", ".azure.com")
 
 
 class CallIds:
-    """The ids of calls on the wire. A server gets back the ids that it made, unless it is known to refuse them."""
+    """The ids of calls on the wire. A server gets back the ids that it made, unless it is known to refuse them.
 
-    __slots__ = ("_any", "_own", "_provider", "_wire")
+    Behind a gateway, another model may be on another server.
+    """
+
+    __slots__ = ("_any", "_maker", "_own", "_wire")
 
     def __init__(self, model: Model) -> None:
-        self._provider = model.provider
+        self._maker = (model.provider, model.id)
         self._any = _takes_any_id(model)
         self._own = False
         self._wire: dict[str, str] = {}
 
     def are_for(self, model: Model) -> bool:
         """Whether these are the ids for this model too."""
-        return self._provider == model.provider and self._any is _takes_any_id(model)
+        return self._maker == (model.provider, model.id) and self._any is _takes_any_id(model)
 
     def begin_answer(self, message: AssistantMessage) -> None:
         """Note who made the calls that follow."""
-        self._own = self._any and message.provider == self._provider
+        self._own = self._any and (message.provider, message.model) == self._maker
 
     def add(self, call_id: str) -> str:
         """Return the id of a call on the wire, and remember it for the result."""

@@ -102,7 +102,7 @@ def _encode_head(parts: Sequence[Any], system_prompt: str, limit: int | None) ->
     declared = (b',"tools":', tools.encoded) if tools.known else ()
     system = encode_json({"role": quirks.system_role, "content": system_prompt}) if system_prompt else b""
     encoded = b"".join((encode_json(settings)[:-1], *declared, b',"messages":[', system))
-    return _Head(encoded, settings.get(quirks.max_tokens_field), _MessageEncoder(model.provider, quirks, tools))
+    return _Head(encoded, settings.get(quirks.max_tokens_field), _MessageEncoder(model, quirks, tools))
 
 
 def _build_options(
@@ -239,10 +239,11 @@ def _build_memo_key(quirks: Quirks) -> str:
 class _MessageEncoder:
     """Encodes messages with the quirks of one server."""
 
-    __slots__ = ("_to_id", "ids", "names", "provider", "quirks", "tools")
+    __slots__ = ("_maker", "_to_id", "ids", "names", "quirks", "tools")
 
-    def __init__(self, provider: str, quirks: Quirks, tools: ToolSet) -> None:
-        self.provider = provider
+    def __init__(self, model: Model, quirks: Quirks, tools: ToolSet) -> None:
+        # Behind a gateway, another model may be on another server.
+        self._maker = (model.provider, model.id)
         self.ids: dict[str, str] = {}
         self.quirks = quirks
         self.tools = tools
@@ -296,7 +297,7 @@ class _MessageEncoder:
         if field is not None and (calls or replay == "always"):
             answer.setdefault(field, "")
         if calls:
-            own = message.provider == self.provider and self.quirks.call_ids == "any"
+            own = self.quirks.call_ids == "any" and (message.provider, message.model) == self._maker
             answer["tool_calls"] = [self._build_call(call, own=own) for call in calls]
         return answer
 

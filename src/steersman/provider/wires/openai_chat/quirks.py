@@ -31,8 +31,8 @@ class Quirks(msgspec.Struct, frozen=True):
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     seed_field: Literal["seed", "random_seed"] = "seed"
     call_ids: Literal["any", "forty", "nine"] = "any"
-    """The ids of calls that the server takes: `any` that it made, at most `forty` characters (OpenAI), or exactly
-    `nine` letters and digits (Mistral)."""
+    """The ids of calls that the server takes: `any` that the same model made, at most `forty` characters (OpenAI), or
+    exactly `nine` letters and digits (Mistral)."""
     empty_content: Literal["null", "empty", "omit"] = "null"
     """The content of an answer that only calls tools."""
     replay_reasoning: Replay = "tool_calls"

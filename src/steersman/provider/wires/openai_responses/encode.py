@@ -161,12 +161,13 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
 class _EncodedMessages:
     """The encoded messages of a conversation, one piece per message.
 
-    `own_ids` is the provider whose calls keep their ids: the server takes back any id that it made.
+    `own_ids` is the provider and the model whose calls keep their ids: a server takes back any id that it made, but
+    behind a gateway, another model may be on another server.
     """
 
     __slots__ = ("_custom", "_has_empty", "_ids", "_names", "own_ids", "pieces", "renamed")
 
-    def __init__(self, tools: ToolSet, own_ids: str | None) -> None:
+    def __init__(self, tools: ToolSet, own_ids: tuple[str, str] | None) -> None:
         self._names = tools.names
         self.renamed = tools.renamed
         self.own_ids = own_ids
@@ -209,7 +210,7 @@ class _EncodedMessages:
                 items.append(_build_message(texts))
                 texts = []
             if type(block) is ToolCall:
-                items.append(self._build_call(block, is_own=message.provider == self.own_ids))
+                items.append(self._build_call(block, is_own=(message.provider, message.model) == self.own_ids))
             elif type(block) is ImageContent:
                 items.append({"role": "user", "content": [_build_part(block)]})
             elif type(block) is ThinkingContent and block.signature is not None:
@@ -240,7 +241,7 @@ class _EncodedMessages:
 
 def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> bytes:
     """Encode the messages; those of a list that only grows are encoded once."""
-    own_ids = model.provider if model.base_url and not _is_openai(model.base_url) else None
+    own_ids = (model.provider, model.id) if model.base_url and not _is_openai(model.base_url) else None
     base: object = getattr(messages, "base", None)
     if not isinstance(base, MemoList):
         encoded = _EncodedMessages(tools, own_ids)
