@@ -233,3 +233,14 @@ async def test_servers_give_no_id_twice_in_one_conversation(here: str, there: st
         told.append([call.id for call in calls])
     assert len(set(told[0])) == 4
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+@each_row("content", [[ImageContent(DOT)], [TextContent("A dot."), ImageContent(DOT)], [ImageContent(DOT)] * 2])
+async def test_an_answer_that_is_a_picture_is_handed_over(name: str, content: list[Any]) -> None:
+    """failures.md A3: no API but Gemini's takes images from the assistant."""
+    drawn = AssistantMessage(content, provider="google", model="gemini-2.5-flash-image")
+    async with SERVERS[name][0]("Fine.") as server:
+        model = server.model(SERVERS[name][1])
+        result = await Agent(model, messages=[UserMessage("Draw."), drawn], retry=AT_ONCE).run("What is it?")
+    assert (result.end_reason, result.detail, result.text) == ("done", "", "Fine.")

@@ -42,6 +42,8 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SEEN = "(The result is the picture that follows.)"
 _PICTURES = "(The pictures of the tool results above.)"
 _NOTED = "Noted."
+# The API takes no images from the assistant.
+_IMAGE = TextContent("[image]")
 _MEMO = "openai-chat"
 
 
@@ -284,7 +286,7 @@ class _MessageEncoder:
         return (noted + b"," + encode_json({"role": "user", "content": parts}),)
 
     def _build_answer(self, message: AssistantMessage) -> dict[str, Any]:
-        text = join_text_blocks(message.content)
+        text = join_text_blocks([_IMAGE if type(block) is ImageContent else block for block in message.content])
         calls = message.tool_calls
         answer: dict[str, Any] = {"role": "assistant"}
         if text:
