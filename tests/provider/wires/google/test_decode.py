@@ -191,6 +191,13 @@ def test_a_picture_is_kept_and_an_unknown_part_goes_back_as_it_came() -> None:
     ]
 
 
+def test_a_draft_of_a_picture_is_no_answer() -> None:
+    """A model that thinks in pictures shows them as thoughts, and then the one that it answers with."""
+    draft = {"inlineData": {"mimeType": "image/png", "data": "aGk="}, "thought": True}
+    shown = {"inlineData": {"mimeType": "image/png", "data": "eW8="}, "thoughtSignature": "c2ln"}
+    assert content_of(chunk(draft), chunk(draft), chunk(shown, finish="STOP")) == [ImageContent("eW8=", "image/png")]
+
+
 def test_tools_are_known_by_their_own_names_again() -> None:
     """failures.md C14; Gemini at times calls a tool by the namespace it sees it in."""
 

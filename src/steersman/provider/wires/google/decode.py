@@ -270,7 +270,7 @@ class GoogleDecoder:
         """Add a part without text; returns False if the part holds only a signature."""
         if part.inline_data is not None:
             self._stop_block(events)
-            if part.inline_data.data:
+            if part.inline_data.data and not part.thought:  # a draft that the model thinks with is no answer
                 self._content.append(ImageContent(part.inline_data.data, part.inline_data.mime_type or "image/png"))
         else:
             whole = answer.encode_part(part)
