@@ -15,17 +15,25 @@ from steersman.types.messages import AssistantMessage, Message
 USER = b'{"role":"user","content":['
 ASSISTANT = b'{"role":"assistant","content":['
 END = b"]}"
+_MOST_DONE = 4
+"""A wire marks the last two user messages anew in each request: they are among so many, and the last one."""
 
 
 class AlternatingMessages:
     """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
-    __slots__ = ("_answered", "_blocks", "_done", "_first", "_last", "_last_size", "_results", "_role", "count", "used")
+    __slots__ = (
+        "_answered", "_blocks", "_done", "_first", "_last", "_last_size", "_results", "_role", "count", "earlier",
+        "used",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = 0
         # The tools that were called: the API wants declarations for them.
         self.used: dict[str, None] = {}
+        # The JSON of the messages before the last few, each with a comma behind it.
+        self.earlier = bytearray()
+        # That of the last few, without the last one.
         self._done: list[bytes] = []
         self._role = b""
         self._results: list[bytes] = []
@@ -49,8 +57,8 @@ class AlternatingMessages:
         """Encode more messages."""
         raise NotImplementedError
 
-    def list_pieces(self) -> list[bytes]:
-        """Return the JSON of each message, including the last one, which may still grow."""
+    def list_last(self) -> list[bytes]:
+        """Return the JSON of each of the last messages, those behind `earlier`; the last one may still grow."""
         last = self._encode_open_message()
         return [*self._done, last] if last else list(self._done)
 
@@ -64,6 +72,8 @@ class AlternatingMessages:
             return
         if last := self._encode_open_message():
             self._done.append(last)
+            if len(self._done) > _MOST_DONE:
+                self.earlier += self._done.pop(0) + b","
         self._role = role
         self._results = []
         self._blocks = []

@@ -86,11 +86,10 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
         fields["tool_choice"] = chosen
     if extra:
         fields.update({name: value for name, value in extra.items() if name != "tools"})
-    pieces = add_cache_marks(encoded.list_pieces(), mark) if mark else encoded.list_pieces()
+    last = add_cache_marks(encoded.list_last(), mark) if mark else encoded.list_last()
     # Joined only once: a long conversation is many bytes.
-    pieces[:1] = [b"".join((head, *pieces[:1]))]
-    pieces[-1] = b"".join((pieces[-1], b"],", encode_json(fields)[1:]))
-    return b",".join(pieces), fields["max_tokens"]
+    body = b"".join((head, encoded.earlier, b",".join(last), b"],", encode_json(fields)[1:]))
+    return body, fields["max_tokens"]
 
 
 @memoize_by_identities(limit=1024)

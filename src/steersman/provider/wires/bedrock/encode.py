@@ -77,12 +77,10 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     tail = _build_options(model, request, options, traits, encoded)
     for name, value in cast(Mapping[str, Any], model.settings.get("extra_body") or {}).items():
         _merge(head if name in head else tail, name, value)
-    pieces = encoded.list_pieces()
-    if mark:
-        pieces = add_cache_points(pieces, mark)
+    last = add_cache_points(encoded.list_last(), mark) if mark else encoded.list_last()
     begin = encode_json(head)[:-1] + b"," if head else b"{"
     end = b"," + encode_json(tail)[1:] if tail else b"}"
-    body = b"".join((begin, b'"messages":[', b",".join(pieces), b"]", end))
+    body = b"".join((begin, b'"messages":[', encoded.earlier, b",".join(last), b"]", end))
     limit: Any = cast(dict[str, Any], tail.get("inferenceConfig") or {}).get("maxTokens")
     return body, limit if isinstance(limit, int) else None
 

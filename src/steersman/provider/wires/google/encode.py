@@ -52,7 +52,7 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     limit = None if options.max_tokens is None else limit_output_tokens(model, request, options.max_tokens)
     head, limit = _encode_head((model, options, tools), request.system_prompt, limit, bool(request.tools))
     encoded = _encode_messages(model, request.messages, tools)
-    return b"".join((head, b",".join(encoded.pieces), b"]}")), limit
+    return b"".join((head, encoded.bytes, b"]}")), limit
 
 
 @memoize_by_identities(limit=1024)
@@ -149,22 +149,23 @@ class _EncodedMessages:
     `signs`: the model refuses calls without a signature, and takes images inside function responses.
     """
 
-    __slots__ = ("_images", "_results", "count", "pieces", "signs", "tools")
+    __slots__ = ("_images", "_results", "_results_start", "bytes", "count", "signs", "tools")
 
     def __init__(self, tools: ToolSet, *, signs: bool) -> None:
         self.tools = tools
         self.signs = signs
         self.count = 0
-        self.pieces: list[bytes] = []
-        # The parts of the last piece, if it holds results.
+        self.bytes = bytearray()
+        # The parts of the last content, if it holds results, and where that begins.
         self._results: list[dict[str, Any]] = []
         self._images: list[dict[str, Any]] = []
+        self._results_start = 0
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Encode more messages."""
         self.count += len(messages)
         if self._results:
-            self.pieces.pop()
+            del self.bytes[self._results_start :]
         for message in messages:
             if type(message) is ToolResultMessage:
                 self._add_result(message)
@@ -175,12 +176,18 @@ class _EncodedMessages:
                 content = {"role": "model", "parts": self._build_answer(message.content)}
             else:
                 content = {"role": "user", "parts": [_build_part(block) for block in message.content]}
-            self.pieces.append(encode_json(content))
+            self._write(content)
         self._write_results()
 
     def _write_results(self) -> None:
         if self._results:
-            self.pieces.append(encode_json({"role": "user", "parts": self._results + self._images}))
+            self._results_start = len(self.bytes)
+            self._write({"role": "user", "parts": self._results + self._images})
+
+    def _write(self, content: dict[str, Any]) -> None:
+        if self.bytes:
+            self.bytes += b","
+        self.bytes += encode_json(content)
 
     def _build_answer(self, content: Sequence[Content]) -> list[Any]:
         """Build the parts of an answer; the first call carries the signature for all calls."""

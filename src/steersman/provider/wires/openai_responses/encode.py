@@ -96,7 +96,8 @@ def encode_request(model: Model, request: Request, options: StreamOptions) -> tu
     if options.max_tokens is not None:
         limit = max(limit_output_tokens(model, request, options.max_tokens), _MIN_OUTPUT_TOKENS)
     head, limit = _encode_head((model, options, tools), request.system_prompt, limit)
-    return b"".join((head, _encode_messages(model, request.messages, tools), b"]}")), limit
+    count = len(request.messages)
+    return b"".join((head, _encode_messages(model, request.messages, tools).read(count), b"]}")), limit
 
 
 @memoize_by_identities(limit=1024)
@@ -159,20 +160,20 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
 
 
 class _EncodedMessages:
-    """The encoded messages of a conversation, one piece per message.
+    """The encoded messages of a growing conversation, and the offset at which each one begins.
 
     `own_ids` is the provider and the model whose calls keep their ids: a server takes back any id that it made, but
     behind a gateway, another model may be on another server.
     """
 
-    __slots__ = ("_custom", "_has_empty", "_ids", "_names", "own_ids", "pieces", "renamed")
+    __slots__ = ("_custom", "_ids", "_names", "bytes", "own_ids", "renamed", "starts")
 
     def __init__(self, tools: ToolSet, own_ids: tuple[str, str] | None) -> None:
         self._names = tools.names
         self.renamed = tools.renamed
         self.own_ids = own_ids
-        self.pieces: list[bytes] = []
-        self._has_empty = False
+        self.bytes = bytearray()
+        self.starts: list[int] = []
         # The ids of calls on the wire, and which of them are calls to custom tools.
         self._ids: dict[str, str] = {}
         self._custom: set[str] = set()
@@ -182,17 +183,18 @@ class _EncodedMessages:
         for message in messages:
             if message.role == "assistant":
                 piece = self._encode_answer(message)
-                self._has_empty = self._has_empty or not piece
             elif message.role == "tool_result":
                 piece = self._encode_result(message)
             else:
                 piece = encode_json({"role": "user", "content": [_build_part(block) for block in message.content]})
-            self.pieces.append(piece)
+            self.starts.append(len(self.bytes))
+            if piece and self.bytes:
+                self.bytes += b","
+            self.bytes += piece
 
-    def join(self, count: int) -> bytes:
-        """Join the first pieces."""
-        pieces = self.pieces if count == len(self.pieces) else self.pieces[:count]
-        return b",".join(filter(None, pieces) if self._has_empty else pieces)
+    def read(self, count: int) -> bytearray:
+        """Return the first messages."""
+        return self.bytes if count == len(self.starts) else self.bytes[: self.starts[count]]
 
     def _encode_answer(self, message: AssistantMessage) -> bytes:
         """Encode the items of an answer in order."""
@@ -239,20 +241,20 @@ class _EncodedMessages:
         return encode_json({"type": kind, "call_id": id, "output": output})
 
 
-def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> bytes:
+def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> _EncodedMessages:
     """Encode the messages; those of a list that only grows are encoded once."""
     own_ids = (model.provider, model.id) if model.base_url and not _is_openai(model.base_url) else None
     base: object = getattr(messages, "base", None)
     if not isinstance(base, MemoList):
         encoded = _EncodedMessages(tools, own_ids)
         encoded.extend(messages)
-        return encoded.join(len(messages))
+        return encoded
     grown = cast(MemoList[Message], base)
     known: _EncodedMessages | None = grown.memo.get(_MEMO)
     if known is None or known.renamed != tools.renamed or known.own_ids != own_ids:
         known = grown.memo[_MEMO] = _EncodedMessages(tools, own_ids)
-    known.extend(grown[len(known.pieces) : len(messages)])
-    return known.join(len(messages))
+    known.extend(grown[len(known.starts) : len(messages)])
+    return known
 
 
 def _drop_trailing_reasoning(content: Sequence[Content]) -> Sequence[Content]:
