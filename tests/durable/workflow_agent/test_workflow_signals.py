@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Worker
 from temporalio.workflow import ActivityConfig
 from tests.durable.workflow_agent.conftest import LATE_CANCEL, OpenStage
@@ -109,3 +109,56 @@ async def test_a_signal_that_makes_no_sense_ends_no_run(
         assert (await stage.finish(handle)).end_reason == "done"
     assert stage.read(handle.id) == expect(2)
     assert ("A signal was refused" in caplog.text) == (signal != "deny")
+
+
+LONG = [f"{number}" * 1_000_000 for number in range(3)]
+
+
+async def say_long(stage: Stage, signal: str, **fields: Any) -> WorkflowHandle[Any, Any]:
+    """Start a run, and say more than Temporal passes on at once while it holds in a tool."""
+    stage.held = {"look 0"}
+    handle = await stage.start(**fields)
+    await stage.wait_for("look 0")
+    for text in LONG:
+        await handle.signal(signal, text)
+    return handle
+
+
+async def test_more_is_heard_at_once_than_temporal_passes_on(open_stage: OpenStage) -> None:
+    """durable.md U8: no task of the workflow is tried for ever."""
+    async with open_stage() as stage, stage.work(make_agent(stage.socket, 2, steering_mode="all")):
+        handle = await say_long(stage, "steer")
+        await handle.signal("follow_up", "x" * 1_950_000)
+        stage.let_go("look 0")
+        assert (await stage.finish(handle)).end_reason == "done"
+        assert [line for line in stage.read(handle.id) if line.startswith("user")] == [
+            "user: go",
+            *(f"user: {text}" for text in LONG),
+        ]
+
+
+async def test_more_is_left_than_temporal_passes_on(open_stage: OpenStage) -> None:
+    """durable.md U8: the end of an aborted run is recorded with all that it leaves."""
+    async with open_stage() as stage, stage.work(make_agent(stage.socket, 2)):
+        handle = await say_long(stage, "follow_up")
+        await handle.signal("abort")
+        assert (await stage.finish(handle)).end_reason == "aborted"
+        with Session.open(stage.store, handle.id, write=False) as session:
+            assert [item.message.text for item in session.waiting] == LONG
+
+
+async def test_a_run_continues_as_new_once_it_can_take_its_queue_along(open_stage: OpenStage) -> None:
+    """durable.md U8: until then its history grows."""
+    async with open_stage() as stage, stage.work(make_agent(stage.socket, 4)):
+        handle = await say_long(stage, "follow_up", max_events=20)
+        stage.let_go("look 0")
+        assert (await stage.finish(handle)).end_reason == "done"
+        said = stage.read(handle.id)
+        assert [said.count(f"user: {text}") for text in LONG] == [1, 1, 1]
+
+
+async def test_a_prompt_that_is_too_long_is_told(open_stage: OpenStage) -> None:
+    async with open_stage() as stage, stage.work(make_agent(stage.socket, 2)):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await stage.finish(await stage.start("x" * 1_950_000))
+    assert "A message to a workflow has at most 1,900,000 bytes as JSON, got 1,950,002." in str(failed.value.cause)

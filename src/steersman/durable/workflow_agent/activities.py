@@ -27,7 +27,16 @@ from steersman.durable.workflow_agent.session_access import (
     open_session,
     queue_messages,
 )
-from steersman.durable.workflow_agent.values import AskInput, AskOutput, CallInput, CallOutput, EndInput, Json, Place
+from steersman.durable.workflow_agent.values import (
+    AddInput,
+    AskInput,
+    AskOutput,
+    CallInput,
+    CallOutput,
+    EndInput,
+    Json,
+    Place,
+)
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.steps import AnswerStep, take_answer_step, take_call_step
 from steersman.session.records import to_json_value
@@ -42,6 +51,7 @@ from steersman.types.messages import AssistantMessage
 from steersman.types.state import State
 from steersman.types.usage import Usage
 
+ADD = "steersman_add_messages"
 ASK = "steersman_ask_model"
 CALL = "steersman_run_tool"
 END = "steersman_end_run"
@@ -68,7 +78,18 @@ class AgentActivities:
 
     def list(self) -> list[Callable[..., Any]]:
         """What a Temporal worker takes as `activities`."""
-        return [self.ask_model, self.run_tool, self.end_run]
+        return [self.add_messages, self.ask_model, self.run_tool, self.end_run]
+
+    @activity.defn(name=ADD)
+    async def add_messages(self, add: AddInput) -> None:
+        """Add new entries to the session, and messages to its queue."""
+        agent, attempt = self._find(add.place), activity.info().attempt
+        async with _heartbeat(), self._open(add.place, take_over=attempt > 1) as session:
+            _start_run(session, agent, add.place, self._clock())
+            add_entries(session, add.entries, self._clock())
+            queue_messages(session, add.queued)
+            await session.save()
+            _check_saved(session)
 
     @activity.defn(name=ASK)
     async def ask_model(self, ask: AskInput) -> AskOutput:

@@ -43,6 +43,15 @@ class AskInput:
 
 
 @dataclass
+class AddInput:
+    """Add new entries, and messages for the queue of the session: more than the next activity can be given."""
+
+    place: Place
+    entries: list[NewEntry] = field(default_factory=list[NewEntry])
+    queued: list[Json] = field(default_factory=list[Json])
+
+
+@dataclass
 class AskOutput:
     """The answer, without what only the model reads again, its record, and what all requests for it used."""
 

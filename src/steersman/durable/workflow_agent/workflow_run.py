@@ -18,7 +18,7 @@ from temporalio.workflow import ActivityConfig
 from steersman.agent.agent import Agent
 from steersman.context.convert import default_convert_to_llm
 from steersman.context.entries import Entry, MessageEntry
-from steersman.durable.workflow_agent.activities import ASK, CALL, END
+from steersman.durable.workflow_agent.activities import ADD, ASK, CALL, END
 from steersman.durable.workflow_agent.activity_options import MODEL, SESSION, find_tool_options, join_options
 from steersman.durable.workflow_agent.outcomes import (
     build_failure,
@@ -29,7 +29,9 @@ from steersman.durable.workflow_agent.outcomes import (
 )
 from steersman.durable.workflow_agent.registry import find_registered
 from steersman.durable.workflow_agent.session_access import read_queue
+from steersman.durable.workflow_agent.sizes import MOST_TOGETHER, check_message, count_bytes, split_parts
 from steersman.durable.workflow_agent.values import (
+    AddInput,
     AgentResult,
     AskInput,
     AskOutput,
@@ -112,11 +114,13 @@ class WorkflowAgent:
     # From outside
 
     def steer(self, x: Any, mode: Any = None, key: str | None = None) -> None:
-        """Queue a message for the start of the next turn, as `Agent.steer`."""
+        """Queue a message for the start of the next turn, as `Agent.steer`; one above 1.9 MB is a `ValueError`."""
+        check_message(x)
         self._agent.steer(x, mode, key=key)
 
     def follow_up(self, x: Any, key: str | None = None) -> None:
-        """Queue a message for when the agent would otherwise stop, as `Agent.follow_up`."""
+        """Queue a message for when the agent would otherwise stop, as `Agent.follow_up`; at most 1.9 MB."""
+        check_message(x)
         self._agent.follow_up(x, key=key)
 
     def abort(self) -> None:
@@ -175,6 +179,7 @@ class WorkflowAgent:
         )
 
     def _start(self, prompt: Any, carried: Carried | None) -> EventStream[Any]:
+        check_message(prompt)
         context = self._agent.context
         context.session_id = self._place.session_id
         if carried is not None:
@@ -238,8 +243,9 @@ class WorkflowAgent:
 
     async def _ask(self, _model: Model, _request: Request, options: StreamOptions, /) -> StreamResponse:
         entry_id = self._mint("entry")
-        ask = AskInput(self._place, entry_id, self._new, options.tool_choice, self._pruns)
         try:
+            await self._add_early()
+            ask = AskInput(self._place, entry_id, self._new, options.tool_choice, self._pruns)
             output = await workflow.execute_activity(ASK, ask, result_type=AskOutput, **self._model)
         except ActivityError as error:
             raise_if_cancelled()
@@ -256,6 +262,12 @@ class WorkflowAgent:
         info = None if output.error is None else msgspec.convert(output.error, ErrorInfo)
         info = None if info is None else msgspec.structs.replace(info, kind=kind or "internal")
         return yield_event(Failed(msgspec.structs.replace(message, error_kind=kind), info))
+
+    async def _add_early(self) -> None:
+        """Add the first of the new entries to the session, if they are too long for the next activity."""
+        for part in split_parts(self._new, _is_said)[:-1]:
+            await workflow.execute_activity(ADD, AddInput(self._place, part), **self._session)
+            del self._new[: len(part)]
 
     def _count_more(self, total: Usage, message: AssistantMessage) -> None:
         """Count what the activity used beside the answer: for a summary, or for an answer that was not kept."""
@@ -296,7 +308,11 @@ class WorkflowAgent:
     def _stop_when_full(self, view: PolicyView) -> Stop | None:
         info = workflow.info()
         is_full = info.get_current_history_length() >= self._max_events or info.is_continue_as_new_suggested()
-        return Stop(FULL) if is_full and view.tool_results else None
+        # With more in the queue than it can take along, the run goes on until less is left.
+        return Stop(FULL) if is_full and view.tool_results and self._can_carry() else None
+
+    def _can_carry(self) -> bool:
+        return count_bytes([item.message for item in self._agent.inbox.items]) <= MOST_TOGETHER
 
     async def _end(self, run: Run, result: RunResult[Any] | None) -> None:
         reason, detail = run.ending.reason or "aborted", run.ending.detail
@@ -305,7 +321,12 @@ class WorkflowAgent:
         usage, take_over = to_json_value(run.usage), reason in ("aborted", "limit")
         left: list[Receipt] = []
         while True:
+            await self._add_early()
             queued = [] if reason in _GOES_ON else self._write_queue(left)
+            if count_bytes([self._new, queued]) > MOST_TOGETHER:
+                for part in split_parts(queued, lambda _: True):
+                    await workflow.execute_activity(ADD, AddInput(self._place, queued=part), **self._session)
+                queued = []
             end = EndInput(
                 self._place, reason, detail, usage, run.tracker.turns, self._new, take_over=take_over, queued=queued
             )
@@ -342,6 +363,11 @@ class WorkflowAgent:
     def _restore_queue(self, carried: Carried) -> None:
         heard = Receipt(_BEFORE, "delivered")
         self._agent.inbox.restore(read_queue(carried.queued), dict.fromkeys(carried.keys, heard))
+
+
+def _is_said(entry: NewEntry) -> bool:
+    """Whether an entry was said by a user: the results of an answer are added together."""
+    return (entry.message or {}).get("role") == "user"
 
 
 def _resume_counts(run: Run, carried: Carried) -> None:
