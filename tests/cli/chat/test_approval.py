@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import threading
 from pathlib import Path
@@ -138,6 +140,37 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(place: Place, ser
     # On a slow machine the first Enter is the denial, and the second one sends the line.
     results = [text for role, text in heard(server, 1) if role == "tool"]
     assert [text.partition(".")[0] for text in results] == ["Denied: not approved"]
+
+
+def test_a_line_that_waits_for_a_command_of_the_plain_chat_is_no_answer_to_a_question_that_came_meanwhile(
+    place: Place, server: OpenAIChatServer
+) -> None:
+    typed = threading.Event()
+
+    def when_typed(_: Received) -> object:
+        typed.wait(20)
+        return answer(call("bash", command="touch sneaked"))
+
+    server.say(when_typed, "Fine.")  # pyright: ignore[reportArgumentType]
+    os.mkfifo(place.project / "gate")
+    slow = "[ -e begun ] || { touch begun; exit 1; }; read line < gate; exit 1"
+    config = place.home / "mcp.json"
+    started = {"command": "sh", "args": ["-c", slow], "cwd": str(place.project)}
+    config.write_text(json.dumps({"mcpServers": {"slow": started}}))
+    with chatting(place, server, "--mcp-config", str(config), env={"TERM": "dumb"}, ready="\n>") as terminal:
+        terminal.enter("Make a file.")
+        terminal.enter("/mcp restart slow")
+        with (place.project / "gate").open("w") as gate:  # once the server is there
+            terminal.enter("y")
+            typed.set()
+            terminal.wait_for("May the agent run this command?")
+            terminal.wait_for(MARK)
+            gate.write("go on\n")
+        terminal.wait_for("Error: The MCP server")
+        terminal.enter("n")
+        terminal.wait_for("Fine.")
+    assert not (place.project / "sneaked").exists()
+    assert heard(server, 1)[-1][1].startswith("Denied: not approved.")
 
 
 def test_a_question_does_not_break_into_a_sentence_that_is_being_typed(place: Place, server: OpenAIChatServer) -> None:

@@ -14,7 +14,7 @@ from steersman.cli.chat.conversation import Conversation, CtrlC, Kind
 from steersman.cli.chat.custom_commands import CustomCommand
 from steersman.cli.chat.drafts import attach_files
 from steersman.cli.chat.own_command import OwnCommands, describe_to_model
-from steersman.cli.chat.question import Question, discard_typed_input
+from steersman.cli.chat.question import Question
 from steersman.cli.chat.todo_list import render_todo
 from steersman.cli.exits import DONE, HUNG_UP, INTERRUPTED
 from steersman.cli.run.output import describe_call, summarize_result
@@ -169,8 +169,7 @@ class LineChat:
             question.mark_shown()
             try:
                 await asyncio.sleep(SETTLING)
-                discard_typed_input()
-                self._write("? ")
+                self._take_answers()
                 answer = await question.answer
             finally:
                 self._question = None
@@ -251,11 +250,16 @@ class LineChat:
         async with self._turn:
             self._print(f"{why} y goes on, anything else does not.")
             await asyncio.sleep(SETTLING)
-            self._lines.discard_typed()
-            self._write("? ")
+            self._take_answers()
             answer = await self._lines.next()
             self._middle = False
         return answer is not None and answer.strip().lower() in ("y", "yes")
+
+    def _take_answers(self) -> None:
+        """Shows that answers are taken from here on; what was typed before is none, also where a command held it up."""
+        if self._lines is not None:
+            self._lines.discard_typed()
+        self._write("? ")
 
     # Printing
 
