@@ -181,12 +181,12 @@ def test_a_writer_greets_nobody_where_nobody_follows(postgres: Database) -> None
     handle = store.open("s")
     watch(handle)
     wait_for_the_listener(store)
+    handle.close()  # which keeps the connection
     assert not postgres.ask(
         "SELECT query FROM pg_stat_activity WHERE query LIKE %s AND application_name LIKE %s",
         "%pg_notify(channel%",
         f"{postgres.name} %",
     )
-    handle.close()
     stop()
 
 
