@@ -164,20 +164,25 @@ async def test_more_folders_that_a_command_can_write_count(tmp_path: Path) -> No
         ("exec python $WHERE", "-u {home}/project/server.py"),
         ("exec node server.js", "--require={home}/project/server.js"),
         ("exec python -I~/x -I{home}/project", ""),
+        ("exec python '{home}/my project/server.py'", ""),
+        ('cd "$HOME/my project"; exec python server.py', ""),
+        ("exec python {home}/my\\ project/server.py", ""),
+        ("exec node server.js", "--require='{home}/my project/server.js'"),
     ],
 )
 def test_a_folder_counts_however_a_server_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, value: str
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    for folder in ("project", "elsewhere"):
-        (tmp_path / folder).mkdir(exist_ok=True)
+    project = tmp_path / ("my project" if "my" in words + value else "project")
+    for folder in (project, tmp_path / "elsewhere"):
+        folder.mkdir(exist_ok=True)
     for name in ("server.py", "server.js"):
-        (tmp_path / "project" / name).touch()
+        (project / name).touch()
     words, value = words.replace("{home}", str(tmp_path)), value.replace("{home}", str(tmp_path))
     spec = StdioServer(command="sh", args=["-c", words], env={"WHERE": value}, cwd=tmp_path / "elsewhere")
     before = count_changes(spec.list_places())
-    Workspace(tmp_path / "project").replace("new", b"")
+    Workspace(project).replace("new", b"")
     assert count_changes(spec.list_places()) > before
 
 

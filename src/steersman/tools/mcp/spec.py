@@ -88,10 +88,22 @@ class StdioServer:
 def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
     """List what may be a path in a word of a command, or in the value of a variable, as a shell would read it."""
     whole = _VARIABLE.sub(lambda name: environment.get(name[1] or name[2], ""), text)
-    words = [text, whole, whole.partition("=")[2], *whole.split(os.pathsep), *_BETWEEN_PATHS.split(whole)]
+    quoted = _split_quoted(whole)  # a path with blanks
+    words = [text, whole, *quoted, *whole.split(os.pathsep), *_BETWEEN_PATHS.split(whole)]
+    words += [word.partition("=")[2] for word in (whole, *quoted)]
     words += [word[word.index("/") :] for word in words if "/" in word]  # such as `-I/folder`
     home = environment.get("HOME", "")
     return [home + word[1:] if word == "~" or word.startswith("~/") else word for word in words if word]
+
+
+def _split_quoted(text: str) -> list[str]:
+    """Split a command into words as a shell does; none if its quotes do not close."""
+    reader = shlex.shlex(text, posix=True, punctuation_chars=True)
+    reader.whitespace_split, reader.commenters = True, ""
+    try:
+        return list(reader)
+    except ValueError:
+        return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
