@@ -506,7 +506,7 @@ MOUNTED = """
     from steersman import CancelToken, ToolContext
     from steersman.tools import bash_tool
 
-    command = "echo x > 'a b/self/comm'; head -c 4 'a b/self/status'"
+    command = "echo x > 'a b/self/comm'; (: > file) 2>&1; head -c 4 'a b/self/status'"
     bash = bash_tool(".", sandbox=sys.argv[1])
     print(asyncio.run(bash.call({"command": command}, ToolContext("call_1", "bash", CancelToken()))).content)
 """
@@ -515,12 +515,14 @@ MOUNTED = """
 def test_what_the_kernel_makes_cannot_be_written_where_it_is_mounted(room: Room, whole: Confinement) -> None:
     """As in the tree of another system that root builds: /proc/sys there says which program the kernel runs."""
     (room.root / "a b").mkdir()
-    enter = ["unshare", "-rm", "sh", "-ec", "mount --rbind /proc 'a b'; exec \"$@\"", "sh"]
+    (room.root / "file").touch()
+    mounts = "mount --rbind /proc 'a b'; mount --bind /proc/$$/comm file"
+    enter = ["unshare", "-rm", "sh", "-ec", f'{mounts}; exec "$@"', "sh"]
     if subprocess.run([*enter, "true"], cwd=room.root, stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("nothing can be mounted here")
     words = [*enter, sys.executable, "-c", textwrap.dedent(MOUNTED), whole.kind]
     done = subprocess.run(words, cwd=room.root, capture_output=True, text=True, timeout=60, check=False)
-    assert ("Read-only file system" in done.stdout, "Name" in done.stdout) == (True, True), done.stderr
+    assert (done.stdout.count("Read-only file system"), "Name" in done.stdout) == (2, True), done.stderr
 
 
 def test_a_device_in_the_workspace_cannot_be_opened(room: Room, whole: Confinement) -> None:

@@ -88,9 +88,10 @@ def list_pseudo_mounts(root: str) -> list[str]:
 
 def _is_pseudo_mount(place: str) -> bool:
     try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # A folder, or a single file that is mounted.
+        descriptor = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return False  # a file, or covered by another mount
+        return False  # covered by another mount
     try:
         return is_pseudo_file(descriptor)
     finally:
