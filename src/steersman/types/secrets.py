@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from binascii import a2b_base64
 from collections.abc import Iterator
+from contextlib import suppress
 
 REDACTED = "[redacted]"
 # A shorter value is a word such as "none" and no secret; redacting it would spoil the text.
@@ -29,6 +31,19 @@ def redact(text: str, *secrets: str | None) -> str:
             pieces += (text[done:start], REDACTED)
         done = max(done, end)
     return "".join((*pieces, text[done:])) if begun else text
+
+
+def list_secret_words(header: str) -> list[str]:
+    """List what a server may quote of a header: its last word, the texts that it names, the password of a Basic one.
+
+    Cookies and signatures name them, as in `session=...; id=...`.
+    """
+    last = next(iter(header.split()[-1:]), "")
+    words = [last, *[pair.partition("=")[2].strip('"') for pair in re.split(r"[\s;,]+", header)]]
+    if header.lower().lstrip().startswith("basic "):
+        with suppress(ValueError):  # a server may quote it decoded
+            words.append(a2b_base64(last, strict_mode=True).decode().partition(":")[2])
+    return [word for word in words if word.strip("=")]  # what ends with "=" may be padded, and names nothing
 
 
 def _find_all(text: str, part: str) -> Iterator[int]:

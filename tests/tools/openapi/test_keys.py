@@ -74,6 +74,10 @@ PASSWORD = b64encode(f"me:{CANARY}".encode()).decode()
         (f"Basic {PASSWORD}", PASSWORD),
         (f"Basic {PASSWORD}", CANARY),
         ("Basic not-base64-at-all", "not-base64-at-all"),
+        (f"session={CANARY}; lang=de", CANARY),
+        (f'Signature id="me", sig="{CANARY}"', CANARY),
+        ('a"quoted\\key/7f', 'a\\"quoted\\\\key/7f'),
+        ('a"quoted\\key/7f', 'a\\"quoted\\\\key\\/7f'),
     ],
 )
 async def test_a_key_is_known_in_every_form_it_may_be_quoted_in(header: str, quoted: str) -> None:

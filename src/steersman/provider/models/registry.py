@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from binascii import a2b_base64
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from sys import intern
 from typing import Any, TypeAlias, cast
@@ -18,6 +16,7 @@ from steersman.provider.models.presets import CREDENTIALS_ADVICE, PRESETS, Prese
 from steersman.types.errors import AuthenticationError
 from steersman.types.guards import is_instance
 from steersman.types.model import Model, Request, StreamFn, StreamOptions, StreamResponse
+from steersman.types.secrets import list_secret_words
 
 _SECRET = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
 
@@ -56,18 +55,7 @@ def find_known_keys(*models: Model) -> set[str]:
 def find_secret_headers(model: Model) -> list[str]:
     """The secrets among a model's own headers."""
     sent = [value for name, value in model.headers.items() if _SECRET.search(name)]
-    return [word for value in sent if value.strip() for word in _list_secret_words(value) if word]
-
-
-def _list_secret_words(value: str) -> Iterator[str]:
-    """The last word of a header, what it names by `name=`, as cookies do, and the password of a Basic authorization."""
-    last = value.split()[-1]
-    yield last
-    pairs = [pair.partition("=")[2] for pair in re.split(r"[\s;,]+", value)]
-    yield from [word.strip('="') for word in pairs]
-    if value.lower().lstrip().startswith("basic "):
-        with suppress(ValueError):  # a server may quote it decoded
-            yield a2b_base64(last, strict_mode=True).decode().partition(":")[2]
+    return [word for value in sent for word in list_secret_words(value)]
 
 
 async def _get_own_key(model: Model) -> str | None:

@@ -18,6 +18,7 @@ import msgspec
 from steersman.tools.mcp.errors import McpError
 from steersman.types.frozen import FrozenDict
 from steersman.types.guards import is_instance
+from steersman.types.secrets import list_secret_words
 
 CALL_SECONDS = 120.0
 START_SECONDS = 30.0
@@ -138,7 +139,7 @@ class HttpServer:
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown."""
         parts = urlsplit(self.url)
-        words = [word for value in self.headers.values() for word in (value, *value.split())]
+        words = [word for value in self.headers.values() for word in (value, *value.split(), *list_secret_words(value))]
         words += [step for step in parts.path.split("/") if not _PLAIN_STEP.fullmatch(step)]
         words += [parts.query, *[value for _, value in parse_qsl(parts.query)]]
         return tuple(word for word in (*words, parts.username, parts.password) if word)

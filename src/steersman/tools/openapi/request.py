@@ -5,9 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import secrets
-from base64 import b64decode
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 from urllib.parse import quote, unquote
@@ -26,7 +24,7 @@ from steersman.tools.openapi.parameters import (
 )
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
-from steersman.types.secrets import REDACTED, redact
+from steersman.types.secrets import REDACTED, list_secret_words, redact
 
 KeySource: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
 
@@ -170,11 +168,12 @@ class CallKeys:
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]
         found: set[str] = set()
         for value in [*values, *self.query.values()]:
-            # A server may quote a key without its scheme, as it is in the URL, or as JSON with escaped slashes.
+            # A server may quote a key without its scheme or name, as in the URL, or as JSON, also with escaped slashes.
             found.update(
                 form
                 for part in _list_secret_parts(value)
-                for form in (part, percent_encode(part), part.replace("/", "\\/"))
+                for quoted in (part, msgspec.json.encode(part).decode()[1:-1])
+                for form in (quoted, percent_encode(part), quoted.replace("/", "\\/"))
             )
         return sorted((form for form in found if len(form) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
 
@@ -198,13 +197,8 @@ class Keys:
 
 
 def _list_secret_parts(value: str) -> list[str]:
-    """List what to redact of a value: all of it, its words, and the password in a Basic authorization."""
-    words = [word for word in value.split() if word.lower() not in _SCHEMES]
-    if value.lower().startswith("basic ") and words:
-        with suppress(ValueError):
-            plain = b64decode(words[-1], validate=True).decode()
-            words += [plain, plain.partition(":")[2]]
-    return [value, *words]
+    """List what to redact of a value: all of it, its words, and what it names."""
+    return [value, *[word for word in value.split() if word.lower() not in _SCHEMES], *list_secret_words(value)]
 
 
 def _list_withheld(location: str, given: KeySource) -> list[tuple[str, str]]:
