@@ -106,19 +106,45 @@ async def test_what_the_parent_allows_a_sub_agent_need_not_be_asked_about() -> N
     assert shop.log == ["bash git status"]
 
 
-async def test_a_remembered_yes_is_kept_by_every_agent_that_asked_and_by_no_other() -> None:
+async def test_a_yes_for_good_is_kept_by_the_agent_that_answered_and_by_no_policy_of_its_sub_agents() -> None:
     shop, person = Shop(), Person(Approved(remember=True))
     top, middle, inner = Approval("bypass"), Approval(), Approval(ask=["deploy"])
     agent = nested(
         shop,
-        [call("deploy", targets=["a"])],
+        [call("deploy", targets=["a"]), call("deploy", targets=["a"])],
         {"approval": top, "approve": person},
         {"approval": middle},
         {"approval": inner},
     )
     await agent.run("go")
-    mark = fingerprint("deploy", {"targets": ["a"]})
-    assert (top.remembered, middle.remembered, inner.remembered) == (frozenset(), {mark}, {mark})
+    assert (shop.log, len(person.asked)) == (["deploy ['a']"] * 2, 1)
+    assert [policy.remembered for policy in (top, middle, inner)] == [frozenset()] * 3
+
+
+@each_row("policy", [Approval(), Approval("bypass"), None])
+async def test_a_yes_for_good_in_one_conversation_is_none_in_another_with_the_same_sub_agent(
+    policy: Approval | None,
+) -> None:
+    """docs/serve.md: a sub-agent may be that of all sessions, which have users of their own."""
+    paid: list[int] = []
+
+    @tool(needs_approval=policy is None or policy.mode == "bypass")
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    inner = [turn for _ in range(3) for turn in (answer(call("pay", amount=5)), "inner done")]
+    payer = Agent(ScriptedModel(*inner).model, tools=[pay], approval=policy).as_tool("payer", "Pays.")
+
+    def make_boss(person: Person, times: int) -> Agent:
+        script = ScriptedModel(answer(*[call("payer", prompt="pay")] * times), "done")
+        return Agent(script.model, tools=[payer], approve=person, tool_execution="sequential")
+
+    ann, bob = Person(Approved(remember=True)), Person(False)
+    await make_boss(ann, 2).run("go")
+    await make_boss(bob, 1).run("go")
+    assert (len(ann.asked), len(bob.asked), paid) == (1, 1, [5, 5])
 
 
 async def test_what_a_sub_agent_remembers_is_no_yes_of_its_parent() -> None:

@@ -49,11 +49,14 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Why a call needs approval: the run whose agent is asked, the reason, and the policies that remember a yes."""
+    """Why a call needs approval: the run whose agent is asked, the reason, and the policies a yes for good is about.
+
+    Each policy comes with the run it belongs to.
+    """
 
     owner: Run | None
     why: str
-    keepers: tuple[Approval, ...]
+    keepers: tuple[tuple[Run, Approval], ...]
     preview: str = ""
     # Whether the preview is all that the tool says the call would do.
     is_whole: bool = True
@@ -218,7 +221,7 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
             judgement = _ask_policy(approval, tool, slot)
             if judgement.says == "deny":
                 return Denial(judgement.why, judgement.rule)
-            if judgement.says == "ask":
+            if judgement.says == "ask" and not _was_approved(level, slot, tool):
                 asking.append((level, approval, judgement.why))
         wanted = _needs_approval(tool, slot) and not _is_remembered(run, slot, tool)
     except Exception as error:  # noqa: BLE001  # a policy, or the tool's own question: one that broke must not count as a no
@@ -228,14 +231,18 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
     reasons = [why for *_, why in asking] + [f"tool {tool.name!r} needs approval"] * wanted
     # The approver is that of the run that asks, or of one above it: never that of a sub-agent below.
     start = asking[-1][0] if asking else run
-    keepers = [approval for _, approval, _ in asking] or [policy for _, policy in policies[:1]]
+    keepers = [(level, approval) for level, approval, _ in asking] or policies[:1]
     return _Need(_find_owner(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
 
 
 def _is_remembered(run: Run, slot: Slot, tool: Tool) -> bool:
     """Whether this exact call was approved for good, at this run or at one above it."""
-    if any(policy.remembers(tool.name, slot.args) for _, policy in _iterate_policies(run)):
-        return True
+    remembers = any(policy.remembers(tool.name, slot.args) for _, policy in _iterate_policies(run))
+    return remembers or _was_approved(run, slot, tool)
+
+
+def _was_approved(run: Run, slot: Slot, tool: Tool) -> bool:
+    """Whether the agent of this run, or of one above it, was told to approve this exact call for good."""
     level: Run | None = run
     while level is not None:
         approved = level.context.approved_calls
@@ -366,10 +373,14 @@ def _apply_answer(owner: Run, slot: Slot, need: _Need, answer: Answer) -> Denial
 
 
 def _remember(owner: Run, need: _Need, slot: Slot) -> None:
-    """Let the policies that asked remember the call; where none did, the agent that answered remembers it."""
-    for approval in need.keepers:
+    """Let the policy of the agent that answered remember the call if it asked, and that agent what else asked.
+
+    The policy of a sub-agent may be that of many conversations, each with a user of its own.
+    """
+    own = [approval for level, approval in need.keepers if level is owner]
+    for approval in own:
         approval.remember(slot.call.name, slot.args)
-    if not need.keepers:
+    if not own or len(own) < len(need.keepers):
         owner.context.get_approved_calls().add(fingerprint(slot.call.name, slot.args))
 
 
