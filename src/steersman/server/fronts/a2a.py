@@ -204,9 +204,12 @@ def read_answer(parts: Sequence[Mapping[str, Any]]) -> tuple[bool, str]:
     for part in parts:
         match part:
             case {"data": {"approved": bool(approved), **more}}:
-                return approved, str(more.get("approvalId") or "")
-            case {"text": str(text)} if text.strip().lower().rstrip(".!") in ("yes", "no"):
-                return text.strip().lower().startswith("yes"), ""
+                named = more.get("approvalId")
+                return approved, "" if named is None else str(named)
             case _:
                 continue
+    # All of it: `yes` may be the end of a sentence that says something else.
+    said = "".join([str(part.get("text", "")) for part in parts]).strip().lower().rstrip(".!")
+    if said in ("yes", "no"):
+        return said == "yes", ""
     raise ValueError("The task waits for an answer: the text yes or no, or a data part {'approved': true or false}.")
