@@ -49,7 +49,7 @@ def test_what_is_done_with_one_agent_does_not_show_in_another() -> None:
     one.questions.answer_or_keep("approval-1", Answer("approved", "test"))
     one.state["count"] = 1
     one.artifacts.save("a.txt", "text")
-    one.context.get_approved_calls().add("call")
+    one.context.get_approved_calls().add(("call", None))
     assert (len(one.inbox), one.dispatcher.answers, [*one.questions.early]) == (2, True, ["approval-1"])
     fresh = make()
     for untouched in (other, fresh):

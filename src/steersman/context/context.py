@@ -198,7 +198,7 @@ class AgentContext:
         self.has_agent = False
         # The fingerprints of calls that were approved for good where no policy asked, and so none remembers them.
         # Sub-agents have the same ones.
-        self.approved_calls: set[str] | None = None
+        self.approved_calls: set[tuple[str, object]] | None = None
         self.head = HeadSize()
         self.repairer: Repairer | None = None
         self.recovery: Recovery | None = None
@@ -238,8 +238,8 @@ class AgentContext:
                 "await agent.wait_for_idle()."
             )
 
-    def get_approved_calls(self) -> set[str]:
-        """The approved calls, to add to and to share; most contexts never have any."""
+    def get_approved_calls(self) -> set[tuple[str, object]]:
+        """The approved calls, each with who asked, to add to and to share; most contexts never have any."""
         if self.approved_calls is None:
             self.approved_calls = set()
         return self.approved_calls

@@ -13,6 +13,7 @@ from tests.rows import each_row
 from steersman import Agent, Approval, Approved, ToolCall, fingerprint, tool
 from steersman.policy.approval import Mode
 from steersman.testing import ScriptedModel, answer, call
+from steersman.tools import Tool
 from steersman.types.content import ToolCall as Call
 
 
@@ -145,6 +146,25 @@ async def test_a_yes_for_good_in_one_conversation_is_none_in_another_with_the_sa
     await make_boss(ann, 2).run("go")
     await make_boss(bob, 1).run("go")
     assert (len(ann.asked), len(bob.asked), paid) == (1, 1, [5, 5])
+
+
+async def test_a_yes_for_good_to_one_sub_agent_is_none_to_another_whose_tool_has_that_name() -> None:
+    made: list[str] = []
+
+    def make_worker(name: str) -> Tool:
+        @tool
+        def deploy() -> str:
+            """Deploy."""
+            made.append(name)
+            return "deployed"
+
+        worker = Agent(ScriptedModel(answer(call("deploy")), "done").model, tools=[deploy], approval=Approval())
+        return worker.as_tool(name, "Deploys.")
+
+    person = Person(Approved(remember=True), False)
+    script = ScriptedModel(answer(call("staging", prompt="deploy")), answer(call("live", prompt="deploy")), "done")
+    await Agent(script.model, tools=[make_worker("staging"), make_worker("live")], approve=person).run("go")
+    assert (len(person.asked), made) == (2, ["staging"])
 
 
 async def test_what_a_sub_agent_remembers_is_no_yes_of_its_parent() -> None:

@@ -221,7 +221,7 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
             judgement = _ask_policy(approval, tool, slot)
             if judgement.says == "deny":
                 return Denial(judgement.why, judgement.rule)
-            if judgement.says == "ask" and not _was_approved(level, slot, tool):
+            if judgement.says == "ask" and not _was_approved(level, slot, tool, approval):
                 asking.append((level, approval, judgement.why))
         wanted = _needs_approval(tool, slot) and not _is_remembered(run, slot, tool)
     except Exception as error:  # noqa: BLE001  # a policy, or the tool's own question: one that broke must not count as a no
@@ -237,16 +237,18 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
 
 def _is_remembered(run: Run, slot: Slot, tool: Tool) -> bool:
     """Whether this exact call was approved for good, at this run or at one above it."""
-    remembers = any(policy.remembers(tool.name, slot.args) for _, policy in _iterate_policies(run))
-    return remembers or _was_approved(run, slot, tool)
+    remembers = any(
+        policy.remembers(tool.name, slot.args) or _was_approved(level, slot, tool, policy)
+        for level, policy in _iterate_policies(run)
+    )
+    return remembers or _was_approved(run, slot, tool, None)
 
 
-def _was_approved(run: Run, slot: Slot, tool: Tool) -> bool:
-    """Whether the agent of this run, or of one above it, was told to approve this exact call for good."""
+def _was_approved(run: Run, slot: Slot, tool: Tool, asking: Approval | None) -> bool:
+    """Whether the call was approved for good, here or above, when this policy asked; `None` is the tool alone."""
     level: Run | None = run
     while level is not None:
-        approved = level.context.approved_calls
-        if approved and fingerprint(tool.name, slot.args) in approved:
+        if (approved := level.context.approved_calls) and (fingerprint(tool.name, slot.args), asking) in approved:
             return True
         level = level.parent
     return False
@@ -377,11 +379,11 @@ def _remember(owner: Run, need: _Need, slot: Slot) -> None:
 
     The policy of a sub-agent may be that of many conversations, each with a user of its own.
     """
-    own = [approval for level, approval in need.keepers if level is owner]
-    for approval in own:
-        approval.remember(slot.call.name, slot.args)
-    if not own or len(own) < len(need.keepers):
-        owner.context.get_approved_calls().add(fingerprint(slot.call.name, slot.args))
+    for level, approval in need.keepers or ((owner, None),):
+        if approval is not None and level is owner:
+            approval.remember(slot.call.name, slot.args)
+        else:
+            owner.context.get_approved_calls().add((fingerprint(slot.call.name, slot.args), approval))
 
 
 def _takes_reason(approve: Callable[..., Any]) -> bool:
