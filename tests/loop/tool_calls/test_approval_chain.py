@@ -148,6 +148,22 @@ async def test_a_yes_for_good_in_one_conversation_is_none_in_another_with_the_sa
     assert (len(ann.asked), len(bob.asked), paid) == (1, 1, [5, 5])
 
 
+async def test_a_yes_for_good_by_the_application_is_kept_by_the_outermost_agent() -> None:
+    """docs/serve.md: also where a sub-agent, which all sessions share, says itself that it waits for answers."""
+    shop = Shop()
+    script = ScriptedModel(*[answer(call("deploy", targets=["a"])), "done"] * 3)
+    worker = Agent(script.model, tools=shop.tools, approval=Approval(), approve="wait").as_tool("worker", "Works.")
+    asked: list[str] = []
+    for times in (2, 1):
+        script = ScriptedModel(answer(*[call("worker", prompt="x")] * times), "done")
+        boss = Agent(script.model, tools=[worker], tool_execution="sequential")
+        async for event in boss.prompt("go"):
+            if event.type == "approval_requested":
+                asked.append(event.approval_id)
+                boss.approve(event.approval_id, remember=True)
+    assert (len(asked), shop.log) == (2, ["deploy ['a']"] * 3)
+
+
 async def test_a_yes_for_good_to_one_sub_agent_is_none_to_another_whose_tool_has_that_name() -> None:
     made: list[str] = []
 

@@ -295,13 +295,15 @@ async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial
         if timer is not None:
             timer.cancel()
         question.close()
-    return _apply_answer(owner, slot, need, answer)
+    # It came from the application, which talks to the outermost agent; that of a sub-agent may have many users.
+    return _apply_answer(runs[-1], slot, need, answer)
 
 
 async def _ask_function(run: Run, slot: Slot, need: _Need) -> Denial | None:
     """Ask the `approve` function; an answer to the event counts as well if it comes first."""
     owner = cast(Run, need.owner)
-    question = Question(_find_levels(run, slot), _build_fields(run, slot, need), owner.config.approve_timeout)
+    levels = _find_levels(run, slot)
+    question = Question(levels, _build_fields(run, slot, need), owner.config.approve_timeout)
     task: asyncio.Task[None] | None = None
     try:
         question.open()
@@ -313,7 +315,7 @@ async def _ask_function(run: Run, slot: Slot, need: _Need) -> Denial | None:
         if task is not None and not task.done():
             task.cancel()
             await asyncio.wait((task,), timeout=owner.config.cancel_grace)
-    return _apply_answer(owner, slot, need, answer)
+    return _apply_answer(owner if answer.by == _BY_FUNCTION else levels[-1].run, slot, need, answer)
 
 
 async def _call_function(owner: Run, slot: Slot, need: _Need, question: Question) -> None:
@@ -365,36 +367,32 @@ def _build_fields(run: Run, slot: Slot, need: _Need) -> dict[str, Any]:
     }
 
 
-def _apply_answer(owner: Run, slot: Slot, need: _Need, answer: Answer) -> Denial | None:
+def _apply_answer(keeper: Run, slot: Slot, need: _Need, answer: Answer) -> Denial | None:
     if answer.decision != "approved":
         return need.deny(answer.reason)
     if answer.remember:
-        _remember(owner, need, slot)
-        owner.host.questions.approve_moot(answer.by)
+        _remember(keeper, need, slot)
+        keeper.host.questions.approve_moot(answer.by)
     return None
 
 
-def _remember(owner: Run, need: _Need, slot: Slot) -> None:
+def _remember(keeper: Run, need: _Need, slot: Slot) -> None:
     """Let the policy of the agent that answered remember the call if it asked, and that agent what else asked.
 
     The policy of a sub-agent may be that of many conversations, each with a user of its own.
     """
-    for level, approval in need.keepers or ((owner, None),):
-        if approval is not None and level is owner:
+    for level, approval in need.keepers or ((keeper, None),):
+        if approval is not None and level is keeper:
             approval.remember(slot.call.name, slot.args)
         else:
-            owner.context.get_approved_calls().add((fingerprint(slot.call.name, slot.args), approval))
+            keeper.context.get_approved_calls().add((fingerprint(slot.call.name, slot.args), approval))
 
 
 def _takes_reason(approve: Callable[..., Any]) -> bool:
     """Whether the function takes the reason: a second argument that is required, or named `reason`."""
     try:
-        signature = inspect.signature(approve)
+        parameters = inspect.signature(approve).parameters.values()
     except ValueError:  # some built-ins have no signature
         return False
-    positional = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    return len(positional) > 1 and (positional[1].name == "reason" or positional[1].default is inspect.Parameter.empty)
+    given = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    return len(given) > 1 and (given[1].name == "reason" or given[1].default is inspect.Parameter.empty)
