@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from functools import reduce
 from typing import Any, cast
 
 from hypothesis import given, settings
@@ -167,6 +169,42 @@ def test_a_schema_is_written_without_loss(given_schema: Any, written: Any) -> No
     assert given_schema == before
 
 
+def an_object(properties: Any, required: Any) -> Json:
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def merge_twice(definition: str) -> Json:
+    """An object with two properties that are both a definition and something else."""
+    return an_object({name: {"allOf": [{"$ref": f"#/$defs/{definition}"}, {"title": "T"}]} for name in "ab"}, [])
+
+
+def choose(choice: Any, _: int) -> Json:
+    return {"$ref": "#/$defs/A", "anyOf": [choice, {"type": "string"}]}
+
+
+LONG = {"enum": ["x" * 20_000]}
+# Each is small, and was written in more than a million bytes.
+GROWING: dict[str, Json] = {
+    "definitions of definitions": {
+        **merge_twice("D0"),
+        "$defs": {**{f"D{at}": merge_twice(f"D{at + 1}") for at in range(14)}, "D14": an_object({}, [])},
+    },
+    "one definition in many places": {
+        **an_object({f"p{at}": {"allOf": [{"$ref": "#/$defs/A"}, {"title": "T"}]} for at in range(100)}, []),
+        "$defs": {"A": LONG},
+    },
+    "words in words": {**an_object({"p": reduce(choose, range(16), {})}, []), "$defs": {"A": LONG}},
+}
+
+
+@each_row("name", GROWING)
+def test_a_small_schema_does_not_become_a_huge_one(name: str) -> None:
+    """It may come from a server that is not trusted."""
+    schema = GROWING[name]
+    assert len(json.dumps(schema)) < 50_000
+    assert len(json.dumps(convert_schema(schema))) < 600_000
+
+
 def test_names_of_properties_are_changed_wherever_they_stand() -> None:
     schema: Json = {
         "type": "object",
@@ -201,10 +239,6 @@ def test_what_python_types_give_is_taken() -> None:
 
     schema = convert_schema(build_schema(Point))
     assert find_json_schema_fault("x", {"type": "object", **schema}) is None
-
-
-def an_object(properties: Any, required: Any) -> Json:
-    return {"type": "object", "properties": properties, "required": required}
 
 
 def an_array(items: Any) -> Json:

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from steersman.provider.wires.protocol import encode_json
+
 Schema: TypeAlias = dict[str, Any]
 
 READ = frozenset(
@@ -49,6 +51,8 @@ _OF_TYPE = {
     "integer": ("minimum", "maximum"),
     "string": ("format",),
 }
+# The most bytes of definitions that are written into `allOf`: one may hold two of another, and so on.
+_MOST_MERGED = 200_000
 _BOUNDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
 
 
@@ -66,6 +70,7 @@ class _Conversion:
         self._names: dict[str, str] = {}
         self._defs: dict[str, Schema] = {}
         self._inlined: list[str] = []
+        self._room = _MOST_MERGED
 
     def convert_root(self) -> Schema:
         root = self._root
@@ -112,6 +117,7 @@ class _Conversion:
         """Convert a reference: Gemini takes nothing beside `$ref`, so the rest of the node wraps it with `anyOf`."""
         reference = node.pop("$ref")
         name = self._add_definition(reference)
+        given = dict(node)
         beside = self.convert(node)
         if name is None:
             return _add_description(beside, {"$ref": reference})
@@ -119,7 +125,9 @@ class _Conversion:
         if not beside:
             return pointer
         if "anyOf" in beside:
-            return _add_description({**beside, "anyOf": [pointer]}, {"anyOf": beside["anyOf"]})
+            # In words, as it was given: words about what was converted would hold more words, each twice as long.
+            words = {key: given.pop(key) for key in ("title", "description") if key in given}
+            return _add_description({**words, "anyOf": [pointer]}, given)
         return {**beside, "anyOf": [pointer]}
 
     def _add_definition(self, reference: str) -> str | None:
@@ -187,7 +195,7 @@ class _Conversion:
         node.update(merged)
 
     def _flatten(self, part: Any, inlined: list[str]) -> Schema | None:
-        """Return a part of `allOf` with its reference resolved; `None` if the reference is recursive."""
+        """Return a part of `allOf` with its reference resolved; `None` if it is recursive, or there is no more room."""
         if not isinstance(part, Mapping):
             return None
         given = cast(Mapping[str, Any], part)
@@ -196,8 +204,12 @@ class _Conversion:
             return dict(given)
         if reference in inlined or reference in self._inlined:
             return None
+        found = self._resolve(reference)
+        self._room -= len(encode_json(found)) if self._room > 0 else 0
+        if self._room <= 0:
+            return None
         inlined.append(reference)
-        target = self._flatten(self._resolve(reference), inlined)
+        target = self._flatten(found, inlined)
         beside = {key: value for key, value in given.items() if key != "$ref"}
         return target if target is not None and _merge(target, beside) else None
 
