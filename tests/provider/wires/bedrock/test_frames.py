@@ -11,7 +11,7 @@ import pytest
 from botocore.eventstream import EventStreamBuffer  # pyright: ignore[reportMissingTypeStubs]
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.provider.wires.bedrock.kit import begun, ended, framed, read, said, thrown
+from tests.provider.wires.bedrock.kit import begun, ended, framed, message_of, read, said, start, stop, thrown
 from tests.provider.wires.reading import chunks
 from tests.rows import each_row
 
@@ -140,3 +140,15 @@ def test_frames_are_known_by_their_type_or_by_their_first_bytes() -> None:
         assert isinstance(WIRE.select_reader(kind, first, max_event_bytes=100), FrameDecoder)
     for first in (b"", b"data: {}", b'{"message": "no"}', b"<html>Nothing here</html>"):
         assert WIRE.select_reader("text/html", first, max_event_bytes=100) is None
+
+
+def test_a_call_that_never_stopped_ends_where_another_one_takes_its_index() -> None:
+    twice = [start(0, toolUse={"toolUseId": id, "name": "act"}) for id in ("c1", "c2")]
+    message = message_of(b"".join((begun(), *twice, stop(0), ended("tool_use"))))
+    assert [call.id for call in message.tool_calls] == ["c1", "c2"]
+
+
+@each_row("reason", [[], {}, ["end_turn"]])
+def test_a_stop_reason_that_is_no_text_is_an_unknown_one(reason: Any) -> None:
+    message = message_of(begun() + said(0, "Hi") + ended(reason))
+    assert (message.stop_reason, message.error_kind) == ("error", "protocol")

@@ -146,16 +146,18 @@ class BedrockDecoder:
         index = got.content_block_index
         if result is not None or (call is not None and call.type is not None):
             fields = {"toolResult": _describe(result)} if result is not None else {"toolUse": _describe(call)}
+            closed = self._stop_block(index)
             block = self._add_block(index, ServerBlock(len(self._blocks), fields))
-            return (ThinkingStart(block.at),)
+            return (*closed, ThinkingStart(block.at))
         if call is None:
             return _NOTHING  # a text or another block; its first delta says what it is
+        closed = self._stop_block(index)
         block = self._add_block(index, OpenBlock(len(self._blocks), "tool_use"))
         block.id = "" if call.tool_use_id is None else replace_lone_surrogates(str(call.tool_use_id))
         block.name = self._names.from_wire(replace_lone_surrogates(call.name or ""))
         self._calls += 1
         check_call_count(self._calls)
-        return (ToolCallStart(block.at, block.id, block.name),)
+        return (*closed, ToolCallStart(block.at, block.id, block.name))
 
     def _add_block(self, index: int, block: OpenBlock) -> OpenBlock:
         self._open[index] = block
@@ -227,7 +229,7 @@ class BedrockDecoder:
         raw = self._reason
         if raw == "model_context_window_exceeded":
             return "error", "The answer filled the model's context window.", "context_overflow"
-        if raw in _MALFORMED:
+        if isinstance(raw, str) and raw in _MALFORMED:
             return "error", f"The model's output was malformed: {raw}.", "incomplete"
         reason = _STOP_REASONS.get(raw) if isinstance(raw, str) else None
         if reason is None:
