@@ -110,6 +110,29 @@ async def test_a_question_that_takes_the_place_of_another_takes_no_answer_at_fir
         await check_decision(tab, "done", "Done.")
 
 
+async def test_a_key_answers_no_question_that_is_out_of_sight() -> None:
+    """Of several, only one with the focus is answered: people may be reading another than the first."""
+    asks = answer(*[call("deploy", target=target) for target in ("live", "staging", "test", "local")])
+    async with run_server(make_agent(asks, "Done.")) as client, open_page(client) as tab:
+        await tab.say("Deploy.")
+        cards = tab.find(".approval")
+        await expect(cards).to_have_count(4)
+        await expect(tab.find(".answer-approve").first).to_have_attribute("aria-disabled", "false")
+        await tab.page.evaluate("document.activeElement.blur(), document.querySelector('#approvals').scrollBy(0, 9999)")
+        await expect(cards.first.locator("header")).not_to_be_in_viewport()
+        await tab.page.keyboard.press("y")
+        await expect(cards.first).to_be_focused()
+        await expect(cards.first.locator("header")).to_be_in_viewport()
+        _, shown = await client.send("GET", f"/sessions/{tab.session}")
+        assert [one["args"]["target"] for one in shown["approvals"]] == ["live", "staging", "test", "local"]
+        await tab.page.evaluate("document.querySelector('#approvals').scrollBy(0, 9999)")
+        await tab.page.keyboard.press("y")
+        await expect(cards.first.locator("header")).to_be_in_viewport()
+        await tab.page.keyboard.press("n")
+        await expect(cards).to_have_count(3)
+        await expect(cards.first).to_be_focused()
+
+
 async def check_question(tab: Tab) -> None:
     """A question is shown, typing is no answer to it, and Escape leads from the box to it."""
     await expect(tab.find(".approval .preview")).to_contain_text('"target": "live"')

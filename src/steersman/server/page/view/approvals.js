@@ -79,7 +79,10 @@ export class Approvals {
     }
   }
 
-  /** y, n and a answer the question with the focus, or the first one while no field has it. */
+  /**
+   * y, n and a answer the question with the focus, or the only one while no field has it. One that is out of sight, or
+   * one of several, gets the focus first: people may be reading another.
+   */
   answerByKey(event) {
     const answer = { y: "approve", n: "deny", a: "always" }[event.key.toLowerCase()];
     const typing = event.target.closest("input, textarea, select, [contenteditable], dialog");
@@ -89,7 +92,17 @@ export class Approvals {
     const card = [...this.cards.values()].find((one) => inside === null || one.node === inside);
     if (card === undefined) return;
     event.preventDefault();
-    void this.answer(card, answer, card.reason.value);
+    if ((inside !== null || this.cards.size === 1) && this.isInSight(card)) {
+      void this.answer(card, answer, card.reason.value);
+      return;
+    }
+    card.node.focus();
+    card.node.scrollIntoView({ block: "nearest" });
+  }
+
+  isInSight(card) {
+    const [box, room] = [card.node, this.node].map((node) => node.getBoundingClientRect());
+    return box.bottom > room.top && box.top < room.bottom;
   }
 }
 
