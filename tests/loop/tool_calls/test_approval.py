@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +14,8 @@ from tests.rows import each_row
 
 from steersman import Agent, Approval, Approved, Rewrite, Tool, ToolCall, fingerprint, tool
 from steersman.policy.approval import Judgement, Mode
+from steersman.session import MemoryStore, Session
+from steersman.session.records import Record
 from steersman.testing import ScriptedModel, answer, call
 from steersman.types.messages import user_message
 
@@ -604,6 +606,45 @@ async def test_a_yes_does_not_count_in_a_mode_that_denies_the_call() -> None:
     agent, _ = agent_of(script, shop.tools, approval=policy, approve=approve)
     (result,) = (await agent.run("go")).tool_results
     assert (result.text.partition(". ")[0], shop.log) == ("Denied: 'bash' can change things", [])
+
+
+class TurningStore(MemoryStore):
+    """A store that takes long to save which calls are about to start: the user changes the mode meanwhile."""
+
+    def __init__(self, policy: Approval) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def create(self, session_id: str, /, *, first: bool = False) -> Any:
+        """A new session."""
+        return TurningHandle(super().create(session_id, first=first), self.policy)
+
+
+class TurningHandle:
+    """A session of that store."""
+
+    def __init__(self, handle: Any, policy: Approval) -> None:
+        self._handle = handle
+        self._policy = policy
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def append(self, records: Sequence[Record], /) -> None:
+        """Save records."""
+        if any(record.type == "intent" for record in records):
+            self._policy.mode = "plan"
+        self._handle.append(records)
+
+
+@pytest.mark.real_time
+async def test_a_mode_that_changes_while_calls_are_saved_counts_for_them() -> None:
+    shop, policy = Shop(), Approval("bypass")
+    script = ScriptedModel(answer(call("deploy", targets=["a"]), call("write", path="b")), "ok")
+    with Session.create(TurningStore(policy)) as session:
+        result = await Agent(script.model, tools=shop.tools, approval=policy, session=session).run("go")
+    assert shop.log == []
+    assert [message.details["status"] for message in result.tool_results] == ["denied", "denied"]
 
 
 class CountingApproval(Approval):

@@ -16,7 +16,7 @@ from steersman.loop.inbox import add_message
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save_intent
 from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_call, emit_start, settle
-from steersman.loop.tool_calls.gates import ask_gates, check_call, judge_again
+from steersman.loop.tool_calls.gates import ask_gates, check_call, judge_again, list_modes
 from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
@@ -87,7 +87,7 @@ class _Batch:
         self._rung = False
         self._change: asyncio.Future[None] | None = None
         self._free = False
-        self._has_judged = False
+        self._modes: list[str] = []
         mode = run.config.tool_execution
         self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
 
@@ -171,7 +171,7 @@ class _Batch:
                 self.waiting.append(slot)
                 self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
                 room -= _measure(slot) if self.run.guards.has_policy else 0
-        self._has_judged = True
+        self._modes = list_modes(self.run)
 
     def _start_ready(self) -> bool:
         """Start the calls that may start now, or have the gates of one asked; whether there was one.
@@ -182,10 +182,11 @@ class _Batch:
         """
         started: list[Slot] = []
         asked: Slot | None = None
-        just_judged, self._has_judged = self._has_judged, False
-        for slot in self.waiting if self._free else self._iterate_startable():
-            if not just_judged:
+        if self._modes != (modes := list_modes(self.run)):
+            self._modes = modes
+            for slot in self.waiting:
                 judge_again(self.run, slot)
+        for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
                 emit_start(self.run, slot)
                 started.append(slot)

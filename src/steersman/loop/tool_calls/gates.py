@@ -46,9 +46,20 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
 
 
 def judge_again(run: Run, slot: Slot) -> None:
-    """Judge a call again that was admitted with its answer and has waited: the user may have changed the mode since."""
-    if run.guards.has_policy and slot.admitted and slot.gate is None:
+    """Judge a call again that was admitted with its answer and has not started: the mode is another one since."""
+    if slot.admitted and slot.gate is None:
         slot.admitted = _is_allowed(run, slot, cast(Tool, slot.tool))
+
+
+def list_modes(run: Run) -> list[str]:
+    """List the modes of all policies that judge the calls of a run, which the user may change meanwhile."""
+    modes: list[str] = []
+    level: Run | None = run if run.guards.has_policy else None
+    while level is not None:
+        if level.config.approval is not None:
+            modes.append(level.config.approval.mode)
+        level = level.parent
+    return modes
 
 
 def _is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
