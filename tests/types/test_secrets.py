@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from itertools import permutations
 from time import process_time
 
@@ -12,6 +14,11 @@ from hypothesis import strategies as st
 from steersman.types.secrets import redact, redact_key_patterns
 
 KEY = "gw_live.TOKEN-0123456789"
+ESCAPES: dict[str, Callable[[str], str]] = {
+    "PHP": lambda text: text.replace("/", r"\/"),
+    ".NET": lambda text: text.replace("+", r"\u002B"),
+    "Gson": lambda text: text.replace("=", r"\u003d"),
+}
 ALIKE = ("sk-proj-first-0123", "sk-proj-second-4567", "sk-proj-second-4567-89")
 
 
@@ -28,6 +35,25 @@ ALIKE = ("sk-proj-first-0123", "sk-proj-second-4567", "sk-proj-second-4567-89")
 def test_a_key_and_the_beginning_of_one_are_hidden(text: str, expected: str) -> None:
     """failures.md L13: a quoted key may be cut short."""
     assert redact(text, KEY) == expected
+
+
+SIGNED = "AbC9+T/8uQ+zz17Lmn=Kp/Q2w+3456789=="
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("encode", ESCAPES.values(), ids=ESCAPES)
+def test_a_key_that_json_quotes_with_escapes_is_hidden_whole(encode: Callable[[str], str], times: int) -> None:
+    """failures.md L13: encoders escape more than they must, and a gateway quotes the JSON of another server."""
+    text = f'bad key {SIGNED} in "C:\\dir"'
+    quoted, shown = text, text.replace(SIGNED, "[redacted]")
+    for _ in range(times):
+        quoted, shown = encode(json.dumps(quoted)), json.dumps(shown)
+    assert redact(quoted, SIGNED) == shown
+
+
+def test_a_text_with_escapes_and_no_key_stays_as_it_is() -> None:
+    text = r'{"path": "a\/b\u002Bc", "more": "\\u0041"}'
+    assert redact(text, SIGNED) == text
 
 
 @pytest.mark.parametrize("keys", [*permutations(ALIKE)])
@@ -53,7 +79,8 @@ def test_a_long_key_is_looked_for_in_a_long_text_in_few_passes() -> None:
     """Many tokens begin alike, as all of the form of a JWT do, and a page may be full of their beginning."""
     key = "eyJhbGciOiJIUzI1NiJ9." + "".join(f"{number:x}" for number in range(1_200))
     began = process_time()
-    for text in ("x" * 4_000_000 + "eyJhbGci", "eyJhbGciX" * 100_000, (key[:2_000] + " ") * 1_000):
+    slashes = "\\" * 1_000_000
+    for text in ("x" * 4_000_000 + "eyJhbGci", "eyJhbGciX" * 100_000, (key[:2_000] + " ") * 1_000, slashes):
         redact(text, key)
     assert process_time() - began < 2
 

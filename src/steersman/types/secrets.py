@@ -13,6 +13,9 @@ _MIN_SECRET_LENGTH = 6
 # The beginning of a key is redacted too when it has at least this many characters.
 _MIN_PREFIX_LENGTH = 8
 _MAX_KEY_LENGTH = 4_000
+# What JSON need not escape and some encoders do: .NET writes "+" as an escape, Gson "=", PHP "/". JSON may be quoted in
+# JSON, with more backslashes. What has to be escaped stays, so JSON stays JSON.
+_ESCAPE = re.compile(r"(?<!\\)\\++(?:/|u00(?:2[0-13-9a-f]|[3467][0-9a-f]|5[0-9abd-f]))", re.IGNORECASE)
 
 
 def redact(text: str, *secrets: str | None) -> str:
@@ -22,6 +25,9 @@ def redact(text: str, *secrets: str | None) -> str:
     rest of another key would no longer be recognized.
     """
     keys = [secret for secret in secrets if secret is not None and len(secret) >= _MIN_SECRET_LENGTH]
+    if "\\" in text and keys:
+        plain = _ESCAPE.sub(_unescape, text)
+        text = plain if any([key[:_MIN_PREFIX_LENGTH] in plain for key in keys]) else text
     begun = [key for key in keys if key[:_MIN_PREFIX_LENGTH] in text]
     pieces, done = list[str](), 0
     places = [(start, key) for key in begun for start in _find_all(text, key[:_MIN_PREFIX_LENGTH])]
@@ -31,6 +37,11 @@ def redact(text: str, *secrets: str | None) -> str:
             pieces += (text[done:start], REDACTED)
         done = max(done, end)
     return "".join((*pieces, text[done:])) if begun else text
+
+
+def _unescape(found: re.Match[str]) -> str:
+    escape = found[0]
+    return "/" if escape.endswith("/") else chr(int(escape[-2:], 16))
 
 
 def list_secret_words(header: str) -> list[str]:
