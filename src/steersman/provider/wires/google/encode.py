@@ -221,17 +221,17 @@ class _EncodedMessages:
 
     def _add_result(self, message: ToolResultMessage) -> None:
         fields = self._name_call(message.tool_call_id, message.tool_name)
+        kind = "error" if message.is_error else "output"
         content = message.content
         if len(content) == 1 and type(content[0]) is TextContent:
-            text = content[0].text
+            fields["response"] = {kind: content[0].text}
         else:
             images = [_build_part(block) for block in content if type(block) is ImageContent]
-            text = message.text or ("(see the image)" if images else "")
+            fields["response"] = {kind: message.text or ("(see the image)" if images else "")}
             if images and self.signs:
                 fields["parts"] = images
             else:
                 self._images += images
-        fields["response"] = {"error" if message.is_error else "output": text}
         self._results.append({"functionResponse": fields})
 
 
