@@ -268,13 +268,32 @@ def _find_port() -> int:
 
 
 def read_cpu(pid: int) -> float:
-    """The CPU seconds of a process, of its children that have ended, and of those that run."""
-    total = sum(_read_times(pid)[:4])
-    for each in Path("/proc").glob("[0-9]*"):
-        times = _read_times(int(each.name))
-        if times and times[4] == pid:
-            total += times[0] + times[1]
-    return total
+    """The CPU seconds of a process, of its children that have ended, and of those that run.
+
+    A child that ends while it reads would be counted neither as one that runs nor as one that has ended: then it reads
+    once more. PostgreSQL has a process for each connection, and many end at once.
+    """
+    before = _read_times(pid)
+    while True:
+        total = sum(before[:4]) + sum(map(_read_running, _find_children(pid)))
+        after = _read_times(pid)
+        if before[2:4] == after[2:4]:
+            return total
+        before = after
+
+
+def _find_children(pid: int) -> list[int]:
+    children = (int(each.name) for each in Path("/proc").glob("[0-9]*"))
+    return [child for child in children if _read_times(child)[4:] == [pid]]
+
+
+def _read_running(pid: int) -> float:
+    """The CPU seconds of the threads of a process, in nanoseconds and not in ticks: many have taken less than one."""
+    total = 0
+    for each in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it may have ended just now
+            total += int(each.read_text().split()[0])
+    return total / 1e9
 
 
 def _read_times(pid: int) -> list[float]:

@@ -6,6 +6,10 @@ CPU time of Steersman (workers, and the program that starts the runs and waits f
 Temporal's development server is shown apart. A run costs more CPU time where few run: caches are cold. So there are two
 ratios: against one process as fast as it can, and against one that has as many runs a second as the workers. Runs a
 second are of wall time. `--sessions 0` measures only steering.
+
+All of them are measured in turn, in several rounds with a part of the sessions each, and a figure is the median of the
+rounds: so what else the machine does hits all of them alike. Each begins with empty tables and after a checkpoint, so
+that no one pays for what another one has left behind.
 """
 
 from __future__ import annotations
@@ -15,13 +19,15 @@ import asyncio
 import json
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from secrets import token_hex
 from statistics import median, quantiles
 from time import perf_counter, process_time
 
+import psycopg
 from aiohttp import ClientSession
 from bench.cluster_parts import ROOT, CannotStart, Cluster, read_cpu, run_base, start_part
 from bench.measure import Row, say, show
@@ -32,9 +38,12 @@ from steersman.session import PostgresStore
 
 AT_ONCE = 40
 WORKERS = (1, 2, 4)
+ROUNDS = 3
 HOLDING = 6
 PACED = 200
-"""The most sessions of one process that is no faster than the workers."""
+"""The most sessions of one process that is no faster than the workers, in a round."""
+_SINGLE = "one process"
+_AT_PACE = "one process at the pace of {}"
 MILLI = 1e3
 _PATIENCE = 3600
 
@@ -58,7 +67,8 @@ class Measured:
 
 async def measure_single(cluster: Cluster, count: int, turns: int, a_second: float = 0.0) -> Measured:
     """All sessions in one process; so many a second, or as fast as it can."""
-    before, records = read_cpu(cluster.database_part.pid), await _count_records(cluster)
+    await _clear(cluster)
+    before = read_cpu(cluster.database_part.pid)
     words = (cluster.store, count, AT_ONCE, turns, round(a_second, 2))
     command = (sys.executable, "-m", "bench.scaling_child", *map(str, words))
     part = await start_part("one process", command, cwd=ROOT)
@@ -67,20 +77,20 @@ async def measure_single(cluster: Cluster, count: int, turns: int, a_second: flo
     finally:
         await part.end()
     database = read_cpu(cluster.database_part.pid) - before
-    records = await _count_records(cluster) - records
+    records = await _count_records(cluster)
     return Measured(count / seconds, records / seconds, cpu / count * MILLI, database / count * MILLI)
 
 
 async def measure_workers(cluster: Cluster, workers: int, count: int, turns: int) -> Measured:
     """All sessions on some workers, started by this process."""
+    await _clear(cluster)
     async with AsyncExitStack() as stack:
         for _ in range(workers):
             options = ("--max-sessions", str(AT_ONCE))
             await stack.enter_async_context(cluster.run_worker("make_noter", None, *options))
         durable = await stack.enter_async_context(Client(PostgresStore(cluster.store), cluster.temporal))
-        ids = [f"run-{workers}-{number}" for number in range(count)]
+        ids = [f"run-{workers}-{number}-{token_hex(4)}" for number in range(count)]
         pids = [part.pid for part in cluster.workers]
-        records = await _count_records(cluster)
         before = _read_all(cluster, pids)
         began, cpu = perf_counter(), process_time()
         await _do_all(ids, lambda id: durable.start(id, f"Turns: {turns}"))
@@ -94,7 +104,7 @@ async def measure_workers(cluster: Cluster, workers: int, count: int, turns: int
         own, database, temporal = (a - b for a, b in zip(_read_all(cluster, pids), before, strict=True))
     if Counter(outcomes) != {"done": count}:
         raise CannotStart(f"Runs ended like this: {Counter(outcomes)}")
-    made = await _count_records(cluster) - records
+    made = await _count_records(cluster)
     each = [value / count * MILLI for value in (own, database, temporal, calling)]
     return Measured(count / seconds, made / seconds, *each)
 
@@ -120,17 +130,24 @@ async def _do_all(ids: Sequence[str], work: Callable[[str], Awaitable[object]]) 
 
 
 async def _count_records(cluster: Cluster) -> int:
-    import psycopg
-
     def ask() -> int:
         with psycopg.connect(cluster.store) as connection:
-            exists = connection.execute("SELECT to_regclass('steersman_records') IS NOT NULL").fetchone()
-            if exists is None or not exists[0]:
-                return 0
             found = connection.execute("SELECT count(*) FROM steersman_records").fetchone()
             return 0 if found is None else found[0]
 
     return await asyncio.to_thread(ask)
+
+
+async def _clear(cluster: Cluster) -> None:
+    """Empty the tables, if there are any, and write to disk what is not there yet."""
+
+    def clear() -> None:
+        with psycopg.connect(cluster.store, autocommit=True) as connection:
+            if connection.execute("SELECT to_regclass('steersman_sessions')").fetchone() != (None,):
+                connection.execute("TRUNCATE steersman_sessions CASCADE")
+            connection.execute("CHECKPOINT")
+
+    await asyncio.to_thread(clear)
 
 
 class Ears:
@@ -215,23 +232,44 @@ async def measure(sessions: int, turns: int, steers: int) -> list[Row]:
 
 async def measure_sessions(cluster: Cluster, sessions: int, turns: int) -> list[Row]:
     """One process and workers; prints a table for docs/scale.md."""
+    taken: defaultdict[str, list[Measured]] = defaultdict(list)
+    count = -(-sessions // ROUNDS)
+    for number in range(1, ROUNDS + 1):
+        say(f"Round {number} of {ROUNDS}, {count} sessions of {turns} tool turns each:")
+        await _measure_round(cluster, count, turns, taken)
+    columns = {name: _take_median(found) for name, found in taken.items()}
+    print("\n".join(_make_table(columns)), flush=True)
     rows: list[Row] = []
-    say(f"One process: {sessions} sessions of {turns} tool turns ...")
-    single = await measure_single(cluster, sessions, turns)
-    columns = {"one process": single}
     for workers in WORKERS:
-        name = f"{workers} worker{'s' if workers > 1 else ''}"
-        say(f"{name} ...")
-        measured = await measure_workers(cluster, workers, sessions, turns)
-        say(f"One process, {measured.runs:.1f} runs a second ...")
-        paced = await measure_single(cluster, min(sessions, PACED), turns, measured.runs)
-        columns |= {f"one process, {measured.runs:.1f} runs a second": paced, name: measured}
+        name = _name_workers(workers)
+        measured, paced = columns[name], columns[_AT_PACE.format(name)]
         rows += [
-            Row(f"{name}: CPU a run without Temporal", "ms", measured.cpu, single.cpu, 1.5),
+            Row(f"{name}: CPU a run without Temporal", "ms", measured.cpu, columns[_SINGLE].cpu, 1.5),
             Row(f"{name}: the same, one process at the same pace", "ms", measured.cpu, paced.cpu, 1.5),
         ]
-    print("\n".join(_make_table(columns)), flush=True)
     return rows
+
+
+async def _measure_round(cluster: Cluster, count: int, turns: int, taken: dict[str, list[Measured]]) -> None:
+    def note(name: str, measured: Measured) -> None:
+        taken[name].append(measured)
+        say(f"  {name}: {measured.cpu:.1f} ms a run, {measured.runs:.1f} runs a second")
+
+    note(_SINGLE, await measure_single(cluster, count, turns))
+    for workers in WORKERS:
+        name = _name_workers(workers)
+        measured = await measure_workers(cluster, workers, count, turns)
+        note(_AT_PACE.format(name), await measure_single(cluster, min(count, PACED), turns, measured.runs))
+        note(name, measured)
+
+
+def _name_workers(workers: int) -> str:
+    return f"{workers} worker{'s' if workers > 1 else ''}"
+
+
+def _take_median(found: Sequence[Measured]) -> Measured:
+    """The median of each figure."""
+    return Measured(*(median(values) for values in zip(*map(astuple, found), strict=True)))
 
 
 def _make_table(columns: dict[str, Measured]) -> list[str]:
@@ -252,7 +290,9 @@ def _make_table(columns: dict[str, Measured]) -> list[str]:
 def main() -> None:
     """Measure and show; ends with 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description="What workers cost and how they scale.")
-    parser.add_argument("--sessions", type=int, default=1000, metavar="N", help="so many for each number of workers")
+    parser.add_argument(
+        "--sessions", type=int, default=1000, metavar="N", help="so many for each number of workers, in all rounds"
+    )
     parser.add_argument("--turns", type=int, default=10, metavar="N", help="so many tool turns each")
     parser.add_argument("--steers", type=int, default=120, metavar="N", help="so many messages")
     given = parser.parse_args()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from bench.child import crowd, idle
+from bench.cluster_parts import read_cpu
 from bench.floor import FloorAgent
 from bench.loop import calls_job, delta_job, run_job, slope, text_job, tool_job, write_job
 from bench.measure import Pair, Row, medians
@@ -144,3 +147,41 @@ def test_a_slope_is_the_cost_of_one_more() -> None:
         return Done(5.0 + 3.0 * len(job.turns.plain), "", [], [])
 
     assert slope(play, text_job("nobody"), 2, 6) == 3.0
+
+
+# Its children are ready, each after some work, once it says so; then they end, and it waits for each.
+PARENT = """
+import os, sys, time
+reading, writing = os.pipe()
+for _ in range(30):
+    if os.fork() == 0:
+        while time.process_time() < 0.05:
+            pass
+        os.write(writing, b"x")
+        os.read(0, 1)
+        os._exit(0)
+for _ in range(30):
+    os.read(reading, 1)
+print("ready", flush=True)
+for _ in range(30):
+    os.wait()
+print("over", flush=True)
+os.read(0, 1)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_cpu_time_of_children_is_counted_while_they_end_too() -> None:
+    with subprocess.Popen((sys.executable, "-c", PARENT), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"ready\n"
+        before = read_cpu(parent.pid)
+        parent.stdin.write(b"x" * 30)
+        parent.stdin.flush()
+        seen = [read_cpu(parent.pid) for _ in range(30)]
+        assert parent.stdout.readline() == b"over\n"
+        parent.stdin.write(b"x")
+    # What has ended is counted in ticks of 10 ms.
+    assert before >= 1.5
+    assert min(seen) > before - 0.025
