@@ -154,6 +154,21 @@ def seconds_of(length: int) -> float:
     return process_time() - began
 
 
+def seconds_of_texts_before(length: int) -> float:
+    text = json.dumps({"many": ["x"] * 20_000, "k": 1, "last": "y" * length})
+    began = process_time()
+    assert len(read(text)["many"]) == 20_000
+    return process_time() - began
+
+
+def test_texts_cost_the_same_in_a_long_piece_as_in_a_short_one() -> None:
+    """A server may send all arguments at once: of 1 MB with a copy for each text, for ten seconds."""
+    # A reader that copies the piece for each text needs 15 times as long.
+    assert min(seconds_of_texts_before(1_600_000) for _ in range(2)) < 4 * min(
+        seconds_of_texts_before(16_000) for _ in range(3)
+    )
+
+
 def test_a_long_text_costs_the_same_per_piece_as_a_short_one() -> None:
     """api.md, details: the partial answer is amortised O(1) to read at every delta."""
     # A quadratic reader needs 64 times as long for 8 times the text.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json.decoder
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -183,6 +184,10 @@ class JsonPrefix:
 
     def _read_body(self, text: str, at: int) -> tuple[str, int]:
         """Text inside quotation marks, and the index after it, which is beyond the piece if its end is not there."""
+        if text.find('"', at) >= 0:
+            # Nearly always its end. Only a text without one is read in a copy of the piece: there may be many texts.
+            with suppress(ValueError):
+                return _scan_string(text, at, False)
         try:
             return _scan_string(text + '"', at, False)
         except ValueError:  # an escape that is not complete, or none that JSON has
