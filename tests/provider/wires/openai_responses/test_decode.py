@@ -144,6 +144,17 @@ def test_an_index_that_all_items_share_does_not_mix_them() -> None:
     assert [(call.id, call.raw_arguments) for call in message.tool_calls] == [("call_0", "00"), ("call_1", "11")]
 
 
+def test_an_index_that_all_items_share_does_not_mix_their_deltas() -> None:
+    """Where the items never come whole, the deltas are all there is; each message has the place in which it began."""
+    stream = begun() + b"".join(added(0, "message", id=f"msg_{number}", content=[]) for number in (0, 1))
+    for number, piece in ((1, "c"), (0, "a"), (1, "d"), (0, "b")):
+        stream += event("response.output_text.delta", output_index=0, item_id=f"msg_{number}", delta=piece)
+    events, message = read(stream + ended())
+    assert message.content == [TextContent("ab"), TextContent("cd")]
+    deltas = [(event.content_index, event.delta) for event in events if isinstance(event, TextDelta)]
+    assert deltas == [(1, "c"), (0, "a"), (1, "d"), (0, "b")]
+
+
 def test_items_are_in_the_order_of_their_indexes() -> None:
     assert read(begun() + said(1, "b") + said(0, "a") + ended())[1].text == "ab"
 

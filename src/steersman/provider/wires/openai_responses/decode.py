@@ -143,7 +143,7 @@ class OpenAIResponsesDecoder:
                 and read.output_index == hot.output_index
                 and read.content_index == hot.content_index
                 and read.summary_index == hot.summary_index
-                and (read.output_index is not None or read.item_id == hot.item_id)
+                and (read.item_id == hot.item_id or (read.output_index is not None and self._output.indexed))
             ):
                 out.append(block.add(read.delta))
                 continue

@@ -163,7 +163,7 @@ class Output:
         is_new = self._indexed and index is not None and index not in self._by_index
         item = None if is_new else self.find(index, given.id)
         if item is None or item.done or item.kind != given.type or (item.announced and item.id != given.id):
-            item = OpenItem(given.type, len(self.items) if index is None else index)
+            item = OpenItem(given.type, index if is_new and index is not None else len(self.items))
             self._indexed = is_new
             self.items.append(item)
             check_block_count(len(self.items))
