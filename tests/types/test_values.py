@@ -88,6 +88,7 @@ def test_frozen_values_can_be_copied_and_pickled() -> None:
         ('"{}"', {}, '"{}"'),
         ('{"a": NaN}', {}, '{"a": NaN}'),
         ("[" * 100_000, {}, "[" * 100_000),
+        ('{"a":' * 700 + "1" + "}" * 700, {}, '{"a":' * 700 + "1" + "}" * 700),
     ],
     ids=lambda value: repr(value)[:20],
 )

@@ -150,12 +150,12 @@ def parse_tool_call(
     """
     try:
         value: object = _decode_json(arguments) if type(arguments) is str else arguments
+        if isinstance(value, dict):
+            is_flat = type(arguments) is str and "[" not in arguments and arguments.find("{", 1) < 0
+            items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+            return ToolCall(id, name, FrozenDict(items) if is_flat else freeze(items), None, signature, provider_id)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        value = arguments
-    if isinstance(value, dict):
-        is_flat = type(arguments) is str and "[" not in arguments and arguments.find("{", 1) < 0
-        items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
-        return ToolCall(id, name, FrozenDict(items) if is_flat else freeze(items), None, signature, provider_id)
+        pass
     value, raw = _parse_unusual_arguments(arguments)
     return ToolCall(id, name, value, None if raw is None else escape_lone_surrogates(raw), signature, provider_id)
 
@@ -171,7 +171,7 @@ def _parse_unusual_arguments(arguments: object) -> tuple[dict[str, Any], str | N
         # Surrogate pairs that came in two deltas are joined; a lone surrogate stays, and does not parse.
         arguments = arguments.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     try:
-        value: object = _decode_json(arguments)
+        value: object = freeze(_decode_json(arguments))
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return FrozenDict(), arguments
     if value is None:

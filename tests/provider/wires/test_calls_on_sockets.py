@@ -194,6 +194,7 @@ HOSTILE = {
     "digits": '{"x": ' + "9" * 5_000 + "}",
     "exponent": '{"x": 1e999}',
     "deep": '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "nested": '{"x": ' + "[" * 700 + "]" * 700 + "}",
     "half": '{"x": "\\ud83d"}',
     "raw half": f'{{"x": "{HIGH}"}}',
     "two": '{"x": 1} {"x": 2}',
@@ -214,7 +215,7 @@ async def test_hostile_arguments_spoil_their_call_alone(name: str, form: str) ->
     assert calls_in(name, got.server.requests[1]) == [("act", {"_raw": raw}), ("act", {"path": "b"})]
 
 
-@pytest.mark.parametrize("form", ["digits", "exponent", "half"])
+@pytest.mark.parametrize("form", ["digits", "exponent", "half", "nested"])
 async def test_hostile_values_in_geminis_arguments_spoil_their_call_alone(form: str) -> None:
     """failures.md C12: here arguments are part of the chunk, which is JSON that Python reads but for these values."""
     got = finished(await talk("google", spoken("google", Call(HOSTILE[form]), Call('{"path":"b"}', id="c2"))))

@@ -102,6 +102,16 @@ def encode_json(value: Any) -> bytes:
         return _encode(_replace_surrogates(value))
 
 
+def encode_arguments(arguments: Any) -> str:
+    """Encode the arguments of a call that came as an object."""
+    try:
+        return _encode(arguments).decode()
+    except UnicodeEncodeError:  # a lone surrogate stays escaped: the call must not run with another character
+        from json import dumps
+
+        return dumps(arguments)
+
+
 def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return replace_lone_surrogates(value)

@@ -219,3 +219,10 @@ def test_a_block_that_never_stopped_ends_where_another_one_takes_its_index() -> 
     twice = start(0, "text", text="") + start(0, "text", text="") + delta(0, "text_delta", text="Hi") + stop(0)
     end = event("message_delta", delta={"stop_reason": "end_turn"}) + event("message_stop")
     assert message_of(begun() + twice + end).text == "Hi"
+
+
+def test_whole_input_with_half_of_a_character_is_kept_as_it_was_written() -> None:
+    """Like input in pieces: the call must not run with another character."""
+    call = start(0, "tool_use", id="c", name="f", input={"a": "HALF"}).replace(b"HALF", b"\\ud83d") + stop(0)
+    (read_call,) = message_of(begun() + call + ended("tool_use")).tool_calls
+    assert (read_call.arguments, read_call.raw_arguments) == ({}, '{"a": "\\ud83d"}')

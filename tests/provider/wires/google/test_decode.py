@@ -225,6 +225,13 @@ def test_tools_are_known_by_their_own_names_again() -> None:
     ]
 
 
+def test_arguments_that_are_nested_too_deeply_to_rename_stay_as_they_were_written() -> None:
+    odd = Tool("odd", "x", {"type": "object", "properties": {"user-id": {}}}, silent)
+    deep = b'{"more":' + b"[" * 700 + b"]" * 700 + b"}"
+    (found,) = message_of(chunk(call("odd", msgspec.Raw(deep)), finish="STOP"), tools=[odd]).tool_calls
+    assert (found.arguments, found.raw_arguments) == ({}, deep.decode())
+
+
 def _declared(tools: list[Tool]) -> list[Any]:
     from steersman.provider.wires.google.tools import encode_tools
 

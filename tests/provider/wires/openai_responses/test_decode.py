@@ -539,3 +539,10 @@ def test_no_event_of_any_form_breaks_the_reading(sent: list[dict[str, Any]]) -> 
     """failures.md B13, D16: what a server sends is read, passed over, or a `ProviderError`, and nothing else."""
     stream = b"".join(b"event: x\ndata: " + json.dumps(fields).encode() + b"\n\n" for fields in sent)
     assert outcome(stream + ended()).provider == "openai"
+
+
+def test_arguments_that_come_as_an_object_with_half_of_a_character_are_kept_as_they_were_written() -> None:
+    """Like arguments as text: the call must not run with another character."""
+    item = done(0, "function_call", call_id="c", name="f", arguments={"a": "HALF"}).replace(b"HALF", b"\\ud83d")
+    (found,) = message_of(begun() + item + ended()).tool_calls
+    assert (found.arguments, found.raw_arguments) == ({}, '{"a": "\\ud83d"}')

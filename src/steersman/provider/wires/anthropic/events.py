@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from steersman.provider.wires.open_block import OpenBlock
-from steersman.provider.wires.protocol import parse_call
+from steersman.provider.wires.protocol import encode_arguments, parse_call
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.stream import StreamEvent
 
@@ -232,4 +232,4 @@ class AnthropicBlock(OpenBlock):
 
 
 def _encode_input(given: Any) -> str:
-    return given if isinstance(given, str) else msgspec.json.encode(given).decode()
+    return given if isinstance(given, str) else encode_arguments(given)

@@ -80,12 +80,11 @@ class _Renaming:
         self.back = {legal: name for name, legal in self.there.items()}
 
     def decode_arguments(self, arguments: str) -> str:
-        """Return the arguments with the original names; malformed JSON stays as it is."""
+        """Return the arguments with the original names; what cannot be read stays as it is."""
         try:
-            value: Any = msgspec.json.decode(arguments)
+            return encode_json(self.apply(msgspec.json.decode(arguments), self.back)).decode()
         except (msgspec.DecodeError, RecursionError, UnicodeError):
             return arguments
-        return encode_json(self.apply(value, self.back)).decode()
 
     def apply(self, value: Any, names: Mapping[str, str]) -> Any:
         if isinstance(value, Mapping):

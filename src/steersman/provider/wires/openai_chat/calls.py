@@ -6,8 +6,8 @@ from collections.abc import Set
 
 import msgspec
 
-from steersman.provider.wires.openai_chat.chunks import CallPiece, Frame, encode_arguments, is_json
-from steersman.provider.wires.protocol import parse_call
+from steersman.provider.wires.openai_chat.chunks import CallPiece, Frame, is_json
+from steersman.provider.wires.protocol import encode_arguments, parse_call
 from steersman.types.content import ToolCall
 from steersman.types.errors import ProtocolError
 

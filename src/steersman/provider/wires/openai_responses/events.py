@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 
 import msgspec
 
-from steersman.provider.wires.protocol import encode_json
+from steersman.provider.wires.protocol import encode_arguments, encode_json
 from steersman.types.content import escape_lone_surrogates, replace_lone_surrogates
 from steersman.types.usage import Usage
 
@@ -209,10 +209,10 @@ def _replace_surrogates(value: Any, field: str = "") -> Any:
     if isinstance(value, str):
         return escape_lone_surrogates(value) if field == "arguments" else replace_lone_surrogates(value)
     if isinstance(value, dict):
-        return {
-            replace_lone_surrogates(key): _replace_surrogates(item, key)
-            for key, item in cast(dict[str, Any], value).items()
-        }
+        fields = cast(dict[str, Any], value)
+        if fields.get("type") == "function_call" and isinstance(fields.get("arguments"), dict):
+            fields = {**fields, "arguments": encode_arguments(fields["arguments"])}
+        return {replace_lone_surrogates(key): _replace_surrogates(item, key) for key, item in fields.items()}
     if isinstance(value, list):
         return [_replace_surrogates(item) for item in cast(list[Any], value)]
     return value
