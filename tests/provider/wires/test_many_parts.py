@@ -287,10 +287,36 @@ def test_an_answer_has_a_bounded_number_of_blocks(wire: str) -> None:
         read(make(MOST + 1))
 
 
-def test_an_event_that_is_nested_too_deeply_is_malformed() -> None:
-    deep = b'data: {"type":"response.output_item.added","more":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n\n"
+DEEP = msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)
+NESTED: dict[str, Callable[[], object]] = {
+    "anthropic": lambda: anthropic.read(anthropic.begun() + anthropic.event("content_block_start", more=DEEP)),
+    "anthropic, a delta": lambda: anthropic.read(anthropic.event("content_block_delta", more=DEEP)),
+    "bedrock": lambda: bedrock.read(bedrock.framed("contentBlockStart", {"more": DEEP})),
+    "bedrock, a delta": lambda: bedrock.read(bedrock.framed("contentBlockDelta", {"more": DEEP})),
+    "responses": lambda: responses.read(responses.event("response.output_item.added", more=DEEP)),
+}
+
+
+@each_row("kind", NESTED)
+def test_an_event_that_is_nested_too_deeply_is_malformed(kind: str) -> None:
     with pytest.raises(ProtocolError, match="does not match its protocol"):
-        responses.read(responses.begun() + deep)
+        NESTED[kind]()
+
+
+@each_row("field", [{"content": "a"}, {"tool_calls": [chat.piece(0, None, None, "a")]}])
+def test_words_that_a_chunk_repeats_are_tried_at_a_few_places_only(field: dict[str, Any]) -> None:
+    """A chunk of 1 MB would hold up the event loop for hours if each place where they might be is tried."""
+    begun = chat.said("b") if "content" in field else chat.calls(chat.piece(0, "c", "f", "{"))
+
+    def make(count: int) -> bytes:
+        choice = {"index": 0, "delta": field, "finish_reason": None}
+        end = chat.chunk(None, "stop") + chat.DONE
+        # With a blank, or the fragment would be looked for as a member.
+        chunk = msgspec.json.encode({"more": ["a"] * count, "choices": [choice]}).replace(b'ments":', b'ments": ')
+        return begun + b"data: " + chunk + b"\n\n" + end
+
+    few, many = (count_calls(lambda count=count: chat.answer_of(make(count)))["Decoder.decode"] for count in (50, 500))
+    assert many == few
 
 
 def anthropic_call(arguments: str) -> bytes:

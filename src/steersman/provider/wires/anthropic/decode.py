@@ -119,7 +119,7 @@ class AnthropicDecoder:
                 continue
             try:
                 got: BlockDelta = decode_delta(data)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 out += self._add_delta(self._decode(BlockDelta, data), data)
                 continue
             block, delta = self._open.get(got.index), got.delta
@@ -200,7 +200,7 @@ class AnthropicDecoder:
     def _decode(self, kind: type[Any], data: str | bytes) -> Any:
         try:
             return DECODERS[kind].decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass
         try:
             # Lone surrogates: the strict decoder refuses them.

@@ -83,7 +83,7 @@ class BedrockDecoder:
         if event == "contentBlockDelta":
             try:
                 got: BlockDelta = decode_delta(data)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 got = self._decode(BlockDelta, data)
             return self._add_delta(got)
         return self._feed_other(event, data)
@@ -133,7 +133,7 @@ class BedrockDecoder:
     def _decode(self, kind: Any, data: str) -> Any:
         try:
             return DECODERS[kind].decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass
         try:
             # Lone surrogates: the strict decoder refuses them.

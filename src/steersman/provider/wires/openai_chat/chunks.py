@@ -6,7 +6,7 @@ decoding for the chunks that match.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -201,16 +201,6 @@ def is_json(text: str) -> bool:
     return True
 
 
-def encode_arguments(arguments: Any) -> str:
-    """Encode arguments that came as an object."""
-    try:
-        return msgspec.json.encode(arguments).decode()
-    except UnicodeEncodeError:  # a lone surrogate stays escaped: the call must not run with another character
-        from json import dumps
-
-        return dumps(arguments)
-
-
 class _Details(msgspec.Struct):
     cached_tokens: Any = None
     cache_write_tokens: Any = None
@@ -295,6 +285,8 @@ def _decode_details(raw: msgspec.Raw) -> _Details:
 
 
 _PROBE = "?"
+# To try a place takes as long as to read the chunk, and a chunk of 1 MB may have the text at 250,000 of them.
+_MOST_PLACES = 16
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -347,15 +339,20 @@ def find_frame(data: str, words: str) -> Frame | None:
     The text may occur elsewhere in the chunk. So it is replaced by another text: if that is then the content, the place
     is right.
     """
-    quoted = f'"{words}"'
-    at = data.find(quoted)
-    while at >= 0:
-        head, tail = data[:at], data[at + len(quoted) :]
+    for head, tail in _find_places(data, f'"{words}"'):
         if _has_content(f'{head}"{words}{_PROBE}"{tail}', words + _PROBE):
             return Frame(f'{head}"', f'"{tail}')
-        # Text such as a comma or a colon may occur in quotes elsewhere.
-        at = data.find(quoted, at + 1)
     return None
+
+
+def _find_places(data: str, quoted: str) -> Iterator[tuple[str, str]]:
+    """Find what is before and after the first few places of a quoted text: a comma may occur in quotes elsewhere."""
+    at = data.find(quoted)
+    for _ in range(_MOST_PLACES):
+        if at < 0:
+            return
+        yield data[:at], data[at + len(quoted) :]
+        at = data.find(quoted, at + 1)
 
 
 def find_argument_frame(data: str, words: str) -> Frame | None:
@@ -367,12 +364,9 @@ def find_argument_frame(data: str, words: str) -> Frame | None:
     before, member, after = data.partition(f'"arguments":{quoted}')
     if before.endswith(("{", ",")) and member not in after:
         return Frame(f'{before}"arguments":"', f'"{after}')
-    at = data.find(quoted)
-    while at >= 0:
-        head, tail = data[:at], data[at + len(quoted) :]
+    for head, tail in _find_places(data, quoted):
         if _has_arguments(f'{head}{quoted[:-1]}{_PROBE}"{tail}', words + _PROBE):
             return Frame(f'{head}"', f'"{tail}')
-        at = data.find(quoted, at + 1)
     return None
 
 
