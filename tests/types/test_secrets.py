@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from collections.abc import Callable
 from itertools import permutations
 from time import process_time
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -51,9 +54,35 @@ def test_a_key_that_json_quotes_with_escapes_is_hidden_whole(encode: Callable[[s
     assert redact(quoted, SIGNED) == shown
 
 
+QUOTATIONS: dict[str, Callable[[str], str]] = {
+    "URL": lambda text: quote(text, safe=""),
+    "URL whose slashes stay": quote,
+    "URL in lower case": lambda text: re.sub("%..", lambda found: found[0].lower(), quote(text, safe="")),
+    "URL in a URL": lambda text: quote(quote(text, safe=""), safe=""),
+    "HTML": html.escape,
+    "HTML of Go": lambda text: html.escape(text, quote=False).replace("+", "&#43;").replace('"', "&#34;"),
+    "HTML of ASP.NET": lambda text: text.replace("+", "&#x2B;").replace("/", "&#x2F;").replace("&", "&amp;"),
+}
+
+
+@pytest.mark.parametrize("encode", QUOTATIONS.values(), ids=QUOTATIONS)
+@pytest.mark.parametrize("key", [SIGNED, "me&you<12>'34\"56%2B78"])
+def test_a_key_that_a_page_or_url_quotes_with_escapes_is_hidden_whole(key: str, encode: Callable[[str], str]) -> None:
+    """failures.md L13: only the part before the first escape was hidden."""
+    shown = redact(f"no access: {encode(key)} (again: {encode(key)[:-1]})", key)
+    assert re.fullmatch(r"no access: \[redacted\] \(again: \[redacted\][%&#\w]{0,8}\)", shown)
+
+
 def test_a_text_with_escapes_and_no_key_stays_as_it_is() -> None:
     text = r'{"path": "a\/b\u002Bc", "more": "\\u0041"}'
     assert redact(text, SIGNED) == text
+
+
+def test_what_is_beside_a_key_keeps_its_escapes() -> None:
+    """A saved file or call that names a key is not changed where it does not."""
+    around = r"s/\/usr\/bin/\u0026 C:\\dir %2F&amp;\" {}; %41 &lt;br&gt; \\/"
+    for key in (SIGNED, SIGNED[:9], SIGNED.replace("/", r"\/")):
+        assert redact(around.replace("{}", key), SIGNED) == around.replace("{}", "[redacted]")
 
 
 @pytest.mark.parametrize("keys", [*permutations(ALIKE)])
@@ -79,9 +108,10 @@ def test_a_long_key_is_looked_for_in_a_long_text_in_few_passes() -> None:
     """Many tokens begin alike, as all of the form of a JWT do, and a page may be full of their beginning."""
     key = "eyJhbGciOiJIUzI1NiJ9." + "".join(f"{number:x}" for number in range(1_200))
     began = process_time()
-    slashes = "\\" * 1_000_000
-    for text in ("x" * 4_000_000 + "eyJhbGci", "eyJhbGciX" * 100_000, (key[:2_000] + " ") * 1_000, slashes):
+    for text in ("x" * 4_000_000 + "eyJhbGci", "eyJhbGciX" * 100_000, (key[:2_000] + " ") * 1_000):
         redact(text, key)
+    for begun in ("\\", "%25", "&amp;", "&#00", "\\\\ ", "\\/"):
+        redact(begun * 200_000, SIGNED)
     assert process_time() - began < 2
 
 

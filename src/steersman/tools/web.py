@@ -136,10 +136,10 @@ class ContentDecoder:
     __slots__ = ("_coding", "_stream")
 
     def __init__(self, coding: str) -> None:
-        coding = coding.strip().lower()
-        if coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        self._coding = coding.strip().lower()
+        if self._coding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            # As it was sent: in lower case, a key in it would not be found.
             raise ToolError(f"The server sent the content-encoding {coding!r:.80}, which cannot be decoded here.")
-        self._coding = coding
         self._stream: Any = None
 
     @property

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from typing import TypeAlias
 
 REDACTED = "[redacted]"
 # A shorter value is a word such as "none" and no secret; redacting it would spoil the text.
@@ -13,35 +14,73 @@ _MIN_SECRET_LENGTH = 6
 # The beginning of a key is redacted too when it has at least this many characters.
 _MIN_PREFIX_LENGTH = 8
 _MAX_KEY_LENGTH = 4_000
-# What JSON need not escape and some encoders do: .NET writes "+" as an escape, Gson "=", PHP "/". JSON may be quoted in
-# JSON, with more backslashes. What has to be escaped stays, so JSON stays JSON.
-_ESCAPE = re.compile(r"(?<!\\)\\++(?:/|u00(?:2[0-13-9a-f]|[3467][0-9a-f]|5[0-9abd-f]))", re.IGNORECASE)
+# How a text may quote characters of a key: escapes of JSON, percent-encoding, references of HTML, each also twice over.
+# Encoders differ in what they escape: .NET writes "+" as an escape in JSON, PHP "/", templates of Go "+" in HTML.
+_ESCAPE = re.compile(
+    r"[\\%&](?:"  # what all begin with comes first, so that the search is fast
+    r"(?<=\\)(?<!\\\\)(?:\\*+(?:[\"/]|u00[2-7][0-9a-f])|\\(?:\\\\)?(?!\\))"
+    r"|(?<=%)(?:25)*[2-7][0-9a-f]"
+    r"|(?<=&)(?:amp;)*(?:amp|lt|gt|quot|apos|#0{0,6}[0-9]{2,3}|#x0{0,6}[2-7][0-9a-f]);)",
+    re.IGNORECASE,
+)
+_NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_NEVER_ESCAPED = re.compile(r"[A-Za-z0-9_.~-]*")
+_BEGINS_ESCAPE = ("\\", "%", "&")
+
+_Place: TypeAlias = tuple[int, int]
 
 
 def redact(text: str, *secrets: str | None) -> str:
     """Redact the secrets, and the beginning of a secret that a truncated text may hold.
 
     Pass all secrets in one call: keys of one provider begin alike, and after the beginning of one key is redacted, the
-    rest of another key would no longer be recognized.
+    rest of another key would no longer be recognized. What is not redacted stays as it is, with its escapes.
     """
-    keys = [secret for secret in secrets if secret is not None and len(secret) >= _MIN_SECRET_LENGTH]
-    if "\\" in text and keys:
-        plain = _ESCAPE.sub(_unescape, text)
-        text = plain if any([key[:_MIN_PREFIX_LENGTH] in plain for key in keys]) else text
-    begun = [key for key in keys if key[:_MIN_PREFIX_LENGTH] in text]
+    given = [secret for secret in secrets if secret is not None]
+    # A cookie may have escapes of its own, and be quoted without them.
+    plain_keys = [_ESCAPE.sub(_unescape, key) for key in given if not _NEVER_ESCAPED.fullmatch(key)]
+    keys = [key for key in dict.fromkeys((*given, *plain_keys)) if len(key) >= _MIN_SECRET_LENGTH]
+    places = _find_places(text, keys)
+    if plain_keys and any([sign in text for sign in _BEGINS_ESCAPE]):
+        found = _find_places(_ESCAPE.sub(_unescape, text), keys)
+        places = sorted((*places, *_locate_in_original(text, found)))
     pieces, done = list[str](), 0
-    places = [(start, key) for key in begun for start in _find_all(text, key[:_MIN_PREFIX_LENGTH])]
-    for start, key in sorted(places):
-        end = start + _measure_begun(text, start, key)
+    for start, end in places:
         if start >= done:
             pieces += (text[done:start], REDACTED)
         done = max(done, end)
-    return "".join((*pieces, text[done:])) if begun else text
+    return "".join((*pieces, text[done:])) if places else text
+
+
+def _find_places(text: str, keys: Sequence[str]) -> list[_Place]:
+    """Find where a text has keys, or the beginning of one."""
+    begun = [key for key in keys if key[:_MIN_PREFIX_LENGTH] in text]
+    found = [(start, key) for key in begun for start in _find_all(text, key[:_MIN_PREFIX_LENGTH])]
+    return [(start, start + _measure_begun(text, start, key)) for start, key in sorted(found)]
 
 
 def _unescape(found: re.Match[str]) -> str:
+    """The one character that an escape stands for."""
     escape = found[0]
-    return "/" if escape.endswith("/") else chr(int(escape[-2:], 16))
+    if escape[0] != "&":
+        return escape[-1] if escape[-1] in '"/\\' else chr(int(escape[-2:], 16))
+    name = escape[1:-1].rpartition(";")[2].lower()
+    return _NAMED.get(name) or chr(int(name[2:], 16) if name[1] == "x" else int(name[1:]))
+
+
+def _locate_in_original(text: str, places: Sequence[_Place]) -> list[_Place]:
+    """Find the places of a text whose escapes were replaced in the text as it was."""
+    if not places:
+        return []
+    bounds, moved = dict[int, int](), 0
+    escapes = _ESCAPE.finditer(text)
+    escape = next(escapes, None)
+    for bound in sorted({bound for place in places for bound in place}):
+        while escape is not None and escape.start() - moved < bound:
+            moved += len(escape[0]) - 1
+            escape = next(escapes, None)
+        bounds[bound] = bound + moved
+    return [(bounds[start], bounds[end]) for start, end in places]
 
 
 def list_secret_words(header: str) -> list[str]:

@@ -47,6 +47,19 @@ async def test_keys_are_sent_and_not_repeated() -> None:
         assert "[redacted]" in text
 
 
+async def test_a_key_in_the_encoding_of_an_answer_is_not_repeated() -> None:
+    """failures.md L13: an encoding that is not known is named in the error."""
+    key = "CANARY-Key-4711"
+
+    def echo(seen: Seen) -> web.Response:
+        return web.Response(body=b"x", headers={"Content-Encoding": seen.headers["x-key"]})
+
+    with Api(echo) as api:
+        with pytest.raises(ToolError, match=r"the content-encoding '\[redacted\]'") as caught:
+            await called(one(described("/x"), api.url, headers={"X-Key": key}))
+        assert "canary" not in str(caught.value).lower()
+
+
 async def test_a_key_in_the_type_of_an_answer_is_not_repeated() -> None:
     """failures.md L13: the type is shown in lower case, in the text and in the details."""
     key = "CANARY-Key-4711"
@@ -94,11 +107,13 @@ async def a_key_later() -> dict[str, str]:
     return {"X-Key": CANARY}
 
 
+@pytest.mark.parametrize("given", ["x-key", "X_KEY"])
 @pytest.mark.parametrize("give", [lambda: {"X-Key": CANARY}, a_key_later], ids=["def", "async def"])
-async def test_keys_may_come_from_a_function_that_is_asked_for_each_call(give: Callable[[], Any]) -> None:
+async def test_keys_may_come_from_a_function_that_is_asked_for_each_call(give: Callable[[], Any], given: str) -> None:
     with Api(gossip) as api:
-        tool = one(described("/x", parameters=[parameter("x-key", "header")]), api.url, headers=give)
-        output = await called(tool, **{"x-key": "the model's own"})
+        tool = one(described("/x", parameters=[parameter(given, "header")]), api.url, headers=give)
+        output = await called(tool, **{given: "the model's own"})
+        assert "the model's own" not in api.last.headers.values()
         assert api.last.headers["x-key"] == CANARY
         assert "canary" not in str(output.content)
 

@@ -24,7 +24,7 @@ from steersman.tools.openapi.parameters import (
 )
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
-from steersman.types.secrets import REDACTED, list_secret_words, redact
+from steersman.types.secrets import list_secret_words, redact
 
 KeySource: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
 
@@ -34,8 +34,6 @@ _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 # Headers whose values are no keys. The values of all other headers are redacted: a name does not tell what is a key.
 _HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
-# A shorter value is a word; redacting it would spoil the text.
-_MIN_SECRET_LENGTH = 6
 _COOKIES = ("header", "cookie")
 _SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -149,8 +147,9 @@ class CallKeys:
         """Merge the headers of a request; the user's override the model's."""
         merged = {"accept": ("Accept", accept)}
         for name, value in [*prepared.headers.items(), *self.headers.items()]:
-            if not (name.lower() == "content-type" and "content-type" in merged):
-                merged[name.lower()] = (name, value)
+            known = name.lower().replace("_", "-")  # many servers take both for one name
+            if not (known == "content-type" and known in merged):
+                merged[known] = (name, value)
         own = _split_cookies(merged.get("cookie", ("", ""))[1])
         if cookies := exclude_names(prepared.cookies, own):
             merged["cookie"] = ("Cookie", "; ".join([*own, *cookies]))
@@ -158,24 +157,8 @@ class CallKeys:
 
     def redact(self, text: str) -> str:
         """Redact the keys in a text."""
-        secrets = self._list_secrets()
-        # Whole keys first, also those that are too short for `redact`.
-        for secret in secrets:
-            text = text.replace(secret, REDACTED)
-        return redact(text, *secrets)
-
-    def _list_secrets(self) -> list[str]:
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]
-        found: set[str] = set()
-        for value in [*values, *self.query.values()]:
-            # A server may quote a key without its scheme or name, as in the URL, or as JSON, also with escaped slashes.
-            found.update(
-                form
-                for part in _list_secret_parts(value)
-                for quoted in (part, msgspec.json.encode(part).decode()[1:-1])
-                for form in (quoted, percent_encode(part), quoted.replace("/", "\\/"))
-            )
-        return sorted((form for form in found if len(form) >= _MIN_SECRET_LENGTH), key=len, reverse=True)
+        return redact(text, *{part for value in (*values, *self.query.values()) for part in _list_secret_parts(value)})
 
     def __repr__(self) -> str:
         return f"Held({sorted(self.headers)!r}, {sorted(self.query)!r})"
