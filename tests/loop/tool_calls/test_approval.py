@@ -637,12 +637,19 @@ class TurningHandle:
         self._handle.append(records)
 
 
+def approve_all(_: ToolCall) -> bool:
+    return True
+
+
 @pytest.mark.real_time
-async def test_a_mode_that_changes_while_calls_are_saved_counts_for_them() -> None:
-    shop, policy = Shop(), Approval("bypass")
+@pytest.mark.parametrize("first", ["bypass", "ask"])
+async def test_a_mode_that_changes_while_calls_are_saved_counts_for_them(first: Mode) -> None:
+    """Also for those that the user has approved a moment before."""
+    shop, policy = Shop(), Approval(first)
     script = ScriptedModel(answer(call("deploy", targets=["a"]), call("write", path="b")), "ok")
     with Session.create(TurningStore(policy)) as session:
-        result = await Agent(script.model, tools=shop.tools, approval=policy, session=session).run("go")
+        agent = Agent(script.model, tools=shop.tools, approval=policy, session=session, approve=approve_all)
+        result = await agent.run("go")
     assert shop.log == []
     assert [message.details["status"] for message in result.tool_results] == ["denied", "denied"]
 

@@ -100,12 +100,16 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     is_whole = shown is None or len(shown) <= MAX_PREVIEW
     need = replace(need, preview=preview_call(slot.call.name, slot.args, shown), is_whole=is_whole)
     denial = await _ask(run, slot, tool, need)
-    if denial is None and isinstance(found := _find_need(run, slot, tool), Denial):
-        denial = found  # the mode is another one than when the question was asked
-    if denial is not None or shown is None:
-        return denial
-    now = await _find_effect(run, slot, tool)
-    return now if isinstance(now, ToolOutput) else None if now == shown else ToolOutput(_CHANGED, is_error=True)
+    if denial is None and shown is not None:
+        now = await _find_effect(run, slot, tool)
+        if now != shown:
+            return now if isinstance(now, ToolOutput) else ToolOutput(_CHANGED, is_error=True)
+    return denial or find_denial(run, slot, tool)
+
+
+def find_denial(run: Run, slot: Slot, tool: Tool) -> Denial | None:
+    """The denial of a call that was approved: the mode may be another one than when it was asked about."""
+    return found if isinstance(found := _find_need(run, slot, tool), Denial) else None
 
 
 async def _ask(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
@@ -144,13 +148,12 @@ def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | T
         return denied
 
     deny_paths(deny)
-    key = build_idempotency_key(run, slot)
     log = run.context.log
     context = ToolContext(
         slot.call.id,
         slot.call.name,
         CancelToken(),
-        idempotency_key=key,
+        idempotency_key=build_idempotency_key(run, slot),
         deps=run.deps,
         state=log.state.copy_read_only("A preview may read the state, and not change it."),
         artifacts=log.artifacts.copy_read_only("A preview may read artifacts, and not save them."),
@@ -301,8 +304,7 @@ async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial
 
 async def _ask_function(run: Run, slot: Slot, need: _Need) -> Denial | None:
     """Ask the `approve` function; an answer to the event counts as well if it comes first."""
-    owner = cast(Run, need.owner)
-    levels = _find_levels(run, slot)
+    owner, levels = cast(Run, need.owner), _find_levels(run, slot)
     question = Question(levels, _build_fields(run, slot, need), owner.config.approve_timeout)
     task: asyncio.Task[None] | None = None
     try:

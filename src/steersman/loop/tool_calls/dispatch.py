@@ -186,6 +186,7 @@ class _Batch:
             self._modes = modes
             for slot in self.waiting:
                 judge_again(self.run, slot)
+            self.waiting = [slot for slot in self.waiting if slot.result is None]
         for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
                 emit_start(self.run, slot)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,6 +14,9 @@ from steersman.tools.table import describe_unknown_tool
 from steersman.tools.tool import Tool
 from steersman.types.frozen import freeze, thaw
 from steersman.types.tools import ToolOutput
+
+if TYPE_CHECKING:
+    from steersman.loop.tool_calls.approval import Denial
 
 INCOMPLETE = "error: tool call was incomplete due to max tokens reached"
 
@@ -46,9 +49,19 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
 
 
 def judge_again(run: Run, slot: Slot) -> None:
-    """Judge a call again that was admitted with its answer and has not started: the mode is another one since."""
-    if slot.admitted and slot.gate is None:
+    """Judge a call again that was admitted and has not started: the mode is another one since.
+
+    One that was approved is not asked about twice, but a mode that denies it wins.
+    """
+    if not slot.admitted or slot.answer is not None:
+        return
+    if slot.gate is None:
         slot.admitted = _is_allowed(run, slot, cast(Tool, slot.tool))
+        return
+    from steersman.loop.tool_calls.approval import find_denial  # as below
+
+    if (denial := find_denial(run, slot, cast(Tool, slot.tool))) is not None:
+        _settle_denied(run, slot, denial)
 
 
 def list_modes(run: Run) -> list[str]:
@@ -126,7 +139,10 @@ async def ask_gates(run: Run, turn: Turn, slot: Slot) -> None:
         if isinstance(denial, ToolOutput):
             slot.answer = denial  # the tool is not run: it would fail
         elif denial is not None:
-            details = None if denial.rule is None else {"rule": denial.rule}
-            settle(run, slot, denial.text, status="denied", details=details)
+            _settle_denied(run, slot, denial)
             return
     slot.admitted = True
+
+
+def _settle_denied(run: Run, slot: Slot, denial: Denial) -> None:
+    settle(run, slot, denial.text, status="denied", details=None if denial.rule is None else {"rule": denial.rule})
