@@ -173,7 +173,17 @@ async def test_a_question_waits_for_input(part: Frame, text: str) -> None:
 
 async def test_a_yes_is_all_of_a_message() -> None:
     """docs/a2a.md: parts are joined by those who read them, as in `Say "yes", and it is done.`."""
-    said = [[{"text": "Only if nobody has said "}, {"text": "yes"}], [{"text": "no"}, {"text": "yes"}]]
+    yes, no = {"data": {"approved": True}}, {"data": {"approved": False}}
+    said = [
+        [{"text": "Only if nobody has said "}, {"text": "yes"}],
+        [{"text": "no"}, {"text": "yes"}],
+        [yes, {"text": "No, wait."}],
+        [yes, {"text": "no"}],
+        [yes, no],
+        [{"text": "yes"}, {"data": {"approved": "false"}}],
+        [{"text": "yes"}, {"raw": "aGk=", "mediaType": "image/png"}],
+        [{**yes, "data": {"approved": True, "approvalId": "a"}}, yes],
+    ]
     other = [{"data": {"approved": True, "approvalId": 0}}]
     async with run_server() as client:
         task = (await ask(client, "SendMessage", message=say("Deploy.")))["result"]["task"]

@@ -26,6 +26,9 @@ BY: Final = "a2a"
 STOPPED: Final = "The server stopped in the middle of the run."
 """What is told of a task whose run has no end."""
 
+_NO_ANSWER = (
+    "The task waits for an answer: the text yes or no, or a data part {'approved': true or false}, and nothing else."
+)
 _ENDS = {"done": COMPLETED, "terminated": COMPLETED, "stopped": COMPLETED, "aborted": CANCELED}
 _ROLES = {"user": "ROLE_USER", "assistant": "ROLE_AGENT"}
 
@@ -201,15 +204,21 @@ def read_message(parts: Sequence[Mapping[str, Any]]) -> AgentMessage:
 
 def read_answer(parts: Sequence[Mapping[str, Any]]) -> tuple[bool, str]:
     """Whether a message approves, and the question that it names; raises `ValueError` for one that is no answer."""
+    found: set[tuple[bool, str]] = set()
+    texts: list[str] = []
     for part in parts:
         match part:
             case {"data": {"approved": bool(approved), **more}}:
                 named = more.get("approvalId")
-                return approved, "" if named is None else str(named)
+                found.add((approved, "" if named is None else str(named)))
+            case {"text": str(text)}:
+                texts.append(text)
             case _:
-                continue
+                raise ValueError(_NO_ANSWER)
     # All of it: `yes` may be the end of a sentence that says something else.
-    said = "".join([str(part.get("text", "")) for part in parts]).strip().lower().rstrip(".!")
-    if said in ("yes", "no"):
+    said = "".join(texts).strip().lower().rstrip(".!")
+    if not found and said in ("yes", "no"):
         return said == "yes", ""
-    raise ValueError("The task waits for an answer: the text yes or no, or a data part {'approved': true or false}.")
+    if len(found) != 1 or said not in ("", "yes" if next(iter(found))[0] else "no"):
+        raise ValueError(_NO_ANSWER)
+    return found.pop()
