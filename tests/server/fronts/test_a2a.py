@@ -194,6 +194,19 @@ async def test_a_yes_is_all_of_a_message() -> None:
     assert shown["result"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
+async def test_an_idempotency_key_that_looks_like_a_task_is_none() -> None:
+    """docs/serve.md: a client may name its requests as it likes, and tasks are listed all the same."""
+    async with run_server() as client:
+        id = await client.create()
+        key = f"task_1_{id}"
+        await client.act(id, "abort", Idempotency_Key=key)
+        task = (await ask(client, "SendMessage", message=say("Deploy.")))["result"]["task"]
+        listed = await ask(client, "ListTasks")
+        found = await ask(client, "GetTask", id=key)
+    assert [each["id"] for each in listed["result"]["tasks"]] == [task["id"]]
+    assert found["error"]["code"] == -32001
+
+
 async def test_a_question_survives_a_restart(tmp_path: Path) -> None:
     store = tmp_path / "sessions.db"
     async with run_server(store=store) as client:

@@ -403,6 +403,10 @@ async def test_errors_have_the_shape_that_the_client_reads() -> None:
             await sdk.responses.retrieve("resp_123_../../etc")
         with pytest.raises(NotFoundError, match="no response"):
             await sdk.responses.create(input="Go.", previous_response_id="resp_1_unknown")
+        id = await client.create()
+        await client.act(id, "abort", Idempotency_Key=f"resp_1_{id}")  # which is no response for all that
+        with pytest.raises(NotFoundError, match="no response"):
+            await sdk.responses.retrieve(f"resp_1_{id}")
         with pytest.raises(BadRequestError, match="cannot be read"):
             await sdk.responses.create(input=[{"type": "odd"}])  # pyright: ignore[reportArgumentType]
         with pytest.raises(BadRequestError, match="'function'"):

@@ -216,7 +216,7 @@ class A2AFront:
             notes: Mapping[str, Any] = (
                 (await self._sessions.find_outline(summary)).receipts if live is None else live.list_notes()
             )
-            tasks = [key for key in notes if key.startswith("task_") and context in ("", notes[key]["context"])]
+            tasks = [key for key, note in notes.items() if _is_task(note) and context in ("", note["context"])]
             found += reversed(tasks)
         return found
 
@@ -241,7 +241,7 @@ class A2AFront:
         except SessionError as error:
             raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.") from error
         note = live.find_note(id)
-        if note is None:
+        if note is None or not _is_task(note):
             raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.")
         return live, await self._find(live, note, anew=anew), note
 
@@ -355,6 +355,11 @@ def _describe_error(error: Exception) -> Frame:
     if status is None:
         raise error
     return {"code": INVALID_PARAMS if status == 422 else UNSUPPORTED, "message": str(error)}
+
+
+def _is_task(note: Mapping[str, Any]) -> bool:
+    """Whether a note is that of a task: others have the idempotency keys of clients, which may look like its id."""
+    return "context" in note
 
 
 def _find_session(id: str) -> str:

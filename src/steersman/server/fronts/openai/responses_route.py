@@ -211,7 +211,7 @@ class ResponsesFront:
         except SessionNotFound as error:
             raise missing from error
         note = live.find_note(id)
-        if note is None:
+        if note is None or "head" not in note:  # that of another front, under an idempotency key that looks like this
             raise missing
         return live, note
 
