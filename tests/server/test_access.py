@@ -187,6 +187,20 @@ async def test_a_site_that_is_named_may_read_responses() -> None:
     assert found == [(204, site), (201, site), (401, site), (403, None), (403, None), (403, None)]
 
 
+async def test_a_site_that_is_named_sends_the_token_and_not_the_cookie() -> None:
+    """docs/serve.md: a browser sends the cookie along where that site is on another port of this address."""
+    site = "http://127.0.0.1:3000"
+    async with run_server(make_agent("Yes."), origins=[site]) as client:
+        async with client.http.get(f"{client.url}/?token={client.token}", allow_redirects=False) as response:
+            cookie = response.cookies["steersman"].value
+        found: list[int] = []
+        for origin in (site, client.url):
+            sent = {"Origin": origin, "Cookie": f"steersman={cookie}"}
+            async with client.http.post(f"{client.url}/sessions", headers=sent) as response:
+                found.append(response.status)
+    assert found == [403, 201]
+
+
 async def test_an_error_names_no_file_of_the_server(tmp_path: Path) -> None:
     async with run_server(make_agent("Yes."), store=tmp_path / "s.db") as client:
         await client.create()

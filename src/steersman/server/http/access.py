@@ -58,7 +58,7 @@ class Access:
         if host not in _LOOPBACK and not self._is_host(host):
             raise Problem(403, f"This server is not called {host!r:.200}. Name it in hosts=, or use --host.")
         origin = request.headers.get("Origin")
-        if origin is not None and not self.is_own_origin(request, origin):
+        if origin is not None and origin not in self.origins and not self.is_own_origin(request, origin):
             raise Problem(403, f"Requests from the site {origin!r:.200} are not allowed.")
 
     def _is_host(self, host: str) -> bool:
@@ -67,9 +67,7 @@ class Access:
         return ANY_ADDRESS in self._hosts and _is_address(host)
 
     def is_own_origin(self, request: web.Request, origin: str) -> bool:
-        """Whether a page of this server, or of an allowed site, sent the request."""
-        if origin in self.origins:
-            return True
+        """Whether a page of this server sent the request."""
         try:
             return urlsplit(origin).netloc.lower() == request.headers.get("Host", "").lower()
         except ValueError:
