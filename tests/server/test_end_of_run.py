@@ -119,9 +119,11 @@ async def test_a_follow_up_without_a_run_starts_one() -> None:
 
 
 @pytest.mark.parametrize("action", ["steer", "follow_up"])
-async def test_a_message_that_starts_a_run_says_what_becomes_of_questions(action: str) -> None:
-    """Section 6: `"approvals": "deny"` counts for every message that starts a run."""
-    async with run_server(make_agent(answer("See. ", call("deploy", target="live")), "Done.")) as client:
+@pytest.mark.parametrize("approve", [None, "wait"])
+async def test_a_message_that_starts_a_run_says_what_becomes_of_questions(action: str, approve: Any) -> None:
+    """Section 6: `"approvals": "deny"` counts for every message that starts a run, however the agent is made."""
+    script = answer("See. ", call("deploy", target="live")), "Done."
+    async with run_server(make_agent(*script, approve=approve)) as client:
         id = await client.create()
         await client.act(id, action, {"content": "Deploy.", "approvals": "deny"})
         events = await client.collect(id)
