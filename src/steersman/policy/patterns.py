@@ -203,7 +203,7 @@ class Domain:
         name = self.name.removeprefix("*.")
         host = find_host(url)
         if host is None:
-            return "yes" if name in fold_lookalikes(url) else "maybe"
+            return "yes" if len(url) <= MAX_TEXT_LENGTH and name in fold_lookalikes(url) else "maybe"
         return "yes" if host == name or host.endswith(f".{name}") else "no"
 
 

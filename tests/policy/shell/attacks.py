@@ -286,6 +286,8 @@ _BY_PROGRAM = {
     "git diff": (
         "git diff --output=f", "git diff --ext-diff", "git diff --no-index / x",
         "git diff --no-index /var/run/.. x",
+        # The number of lines is only ever in the same word, and what follows is another folder.
+        "git diff --no-index -U / x", "git diff --no-index --unified / x",
     ),
     # Test runners and package managers
     "pytest": (

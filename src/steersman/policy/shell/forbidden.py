@@ -17,7 +17,7 @@ from steersman.policy.shell.command_view import (
     has_in_order,
     normalize_spaces,
 )
-from steersman.policy.shell.syntax import Word
+from steersman.policy.shell.syntax import Word, parse_command
 from steersman.policy.shell.table import Entry, is_version
 
 _BEFORE = r"(?<![a-z0-9_-])"
@@ -230,19 +230,38 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
     text = fold_lookalikes(pattern.strip())
     prefix = text.removesuffix("*")
     if "*" in prefix:
-        pieces = normalize_spaces(text).split("*")
-        # A compound pattern is searched in the whole command, a single one in each part.
-        hints = [word for word in BETWEEN.sub(" ", QUOTES.sub("", text)).split() if word.strip("*")]
-        ends = ("",) if BETWEEN.search(text) else ()
-        return ForbiddenCommand((), pieces=(*ends, *pieces, *ends), hints=hints)
+        return _parse_text(text.removesuffix(":*"), begins=text.endswith(":*"))
     joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
-    words = QUOTES.sub("", prefix.removesuffix(":") if text != prefix else prefix).split()
+    plain = prefix.removesuffix(":") if text != prefix else prefix
+    words = QUOTES.sub("", plain).split()
     if not words and not text.endswith("*"):
         raise ValueError("it names no command")
-    if words:
-        words[0] = words[0].rpartition("/")[2] or words[0]
-    aliases = [ForbiddenCommand(other, is_open=joined) for other in list_aliases(words, is_open=joined)]
-    return ForbiddenCommand(words, is_open=joined, aliases=aliases)
+    found = _drop_folder(words)
+    aliases = [ForbiddenCommand(other, is_open=joined) for other in list_aliases(found, is_open=joined)]
+    parsed = parse_command(plain)
+    simple = [word.text for part in parsed.parts[:1] if len(parsed.parts) == 1 and part.is_bare for word in part.words]
+    if " ".join(simple).split() != words:
+        # Several commands, a redirection or an expansion: no simple command has all of these words.
+        aliases.append(_parse_text(plain.strip(), begins=text != prefix))
+    elif simple != words:
+        # Blanks in a word: `rm 'a b'`.
+        aliases.append(ForbiddenCommand(_drop_folder(simple), is_open=joined))
+    return ForbiddenCommand(found, is_open=joined, aliases=aliases)
+
+
+def _parse_text(text: str, *, begins: bool = False) -> ForbiddenCommand:
+    """Parse a rule that is compared as text, in which `*` stands for anything; with `begins`, more words may follow."""
+    pieces = normalize_spaces(text).split("*")
+    # A compound pattern is searched in the whole command, a single one in each part.
+    hints = [word for word in BETWEEN.sub(" ", QUOTES.sub("", text)).split() if word.strip("*")]
+    ends = ("",) if BETWEEN.search(text) else ()
+    longer = [_parse_text(f"{text} *")] if begins else ()
+    return ForbiddenCommand((), pieces=(*ends, *pieces, *ends), hints=hints, aliases=longer)
+
+
+def _drop_folder(words: list[str]) -> list[str]:
+    """Drop the folder of the program that a rule begins with."""
+    return [words[0].rpartition("/")[2] or words[0], *words[1:]] if words else words
 
 
 def _has_hint(hint: str, view: CommandView) -> bool:

@@ -2,7 +2,7 @@
 
 TABLE = """
 @diff
-  -psuzWRDabw -U: -B? -M? -C? -X? -l: -S: -G: -O: -I: --patch --no-patch --unified= --output-indicator-new=
+  -psuzWRDabw -U? -B? -M? -C? -X? -l: -S: -G: -O: -I: --patch --no-patch --unified? --output-indicator-new=
   --output-indicator-old= --output-indicator-context= --raw --patch-with-raw --indent-heuristic --no-indent-heuristic
   --minimal --patience --histogram --anchored= --diff-algorithm= --stat? --stat-width= --stat-name-width=
   --stat-count= --stat-graph-width= --compact-summary --numstat --shortstat --dirstat? --cumulative

@@ -55,7 +55,7 @@ ss, netstat | exact operands=none
   -nalepstuwxir46 --numeric --all --listening --extended --processes --tcp --udp --unix
   ! -K -D: -F: --kill --diag= --filter=
 lsof | check=lsof
-  -nPtl -i? -p:d -u:n
+  -nPtl -i? -p:d -s? -u:n
   ! -D: -k: -m: -A: -r?
 ip addr, ip a, ip address, ip link, ip route, ip r, ip neigh, ip addr show, ip a show, ip link show,
 ip route show | words operands=none

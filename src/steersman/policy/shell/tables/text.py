@@ -116,8 +116,10 @@ echo, true, false | plain free
 printf | plain free check=printf
 pwd, tty, whoami, nproc, arch | plain operands=none
   -LPfs --logical --physical --silent --quiet --all --ignore= --help --version
-groups, sleep, seq, factor | plain
-  -LPfswaz --logical --physical --silent --quiet --all --ignore= --format= --separator= --equal-width --help --version
+groups, sleep, factor | plain
+  -LPfswaz --logical --physical --silent --quiet --all --ignore= --help --version
+seq | plain
+  -# -w -f: -s:: --format= --separator== --equal-width --help --version
 
 od, hexdump, hd | plain
   -abcdfhilosvxCDeLXq -A: -e: -j: -n: -N: -s: -t: -w? -f: -T: --address-radix= --endian= --skip-bytes= --read-bytes=
