@@ -22,7 +22,7 @@ from steersman.policy.shell.table import Entry, find_entry, find_program
 MANY = 50
 """How many places in a command are looked at one by one; no real command has more of them."""
 
-BETWEEN = re.compile(r"[|&;<>()]+")
+BETWEEN = re.compile(r"[|&;<>()`]+")
 QUOTES = re.compile(r"[\"'\\]")
 _SPECIAL = re.compile(r"[*?\[]")
 _DASH = re.compile("-")
@@ -227,7 +227,10 @@ class CommandView:
         return list_possible_commands(self.command)
 
     def has_in_order(self, pieces: Sequence[str]) -> bool:
-        """Whether the command, or something in it that may be run, consists of these pieces in this order."""
+        """Whether the command, or something in it that may be run, consists of these pieces in this order.
+
+        It has a blank at both ends.
+        """
         if not all(piece in self._all_texts for piece in pieces):
             return False
         return any(has_in_order(pieces, text) for text in self._texts)
@@ -235,8 +238,8 @@ class CommandView:
     @cached_property
     def _texts(self) -> list[str]:
         parts = [part.text for part in self.parsed.parts]
-        texts = dict.fromkeys((self.command, *parts, *map(" ".join, self._possible_commands)))
-        return list(dict.fromkeys(map(normalize_spaces, texts)))
+        texts = dict.fromkeys((self.command, self.unquoted, *parts, *map(" ".join, self._possible_commands)))
+        return [f" {text} " for text in dict.fromkeys(map(normalize_spaces, texts))]
 
     @cached_property
     def _all_texts(self) -> str:

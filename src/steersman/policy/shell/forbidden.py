@@ -251,7 +251,10 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
 
 def _parse_text(text: str, *, begins: bool = False) -> ForbiddenCommand:
     """Parse a rule that is compared as text, in which `*` stands for anything; with `begins`, more words may follow."""
-    pieces = normalize_spaces(text).split("*")
+    # The blanks keep `| shasum` apart from `| sh`.
+    first, *others = f" {normalize_spaces(text)} ".split("*")
+    pieces = [first if first.strip() else "", *others]
+    pieces[-1] = pieces[-1] if pieces[-1].strip() else ""
     # A compound pattern is searched in the whole command, a single one in each part.
     hints = [word for word in BETWEEN.sub(" ", QUOTES.sub("", text)).split() if word.strip("*")]
     ends = ("",) if BETWEEN.search(text) else ()
