@@ -13,10 +13,15 @@ from typing import Any
 import pytest
 from tests.cli.command import Done, Place, assert_calm, run_command, spawn
 
+from steersman import Agent
+from steersman.cli.run.stdin_orders import OrderDriver
 from steersman.cli.terminal.stdin import MAX_LINE, LineReader
+from steersman.events.stream import EventStream
 from steersman.provider.scripted.script import answer, call, stall, text
+from steersman.session import MemoryStore, Session, SessionTaken
 from steersman.testing.servers import OpenAIChatServer
 from steersman.types.events import AgentEnd, AgentEvent, MessageStart
+from steersman.types.result import RunResult
 
 DRIVEN = ["-p", "--input-format", "stream-json", "--output-format", "stream-json"]
 WAIT = "while [ ! -e go ]; do sleep 0.01; done"
@@ -267,3 +272,29 @@ def test_a_signal_while_it_waits_for_orders_ends_it(place: Place, server: OpenAI
         started.signal(signal.SIGINT)
         done = started.wait()
     assert (ends(done), done.code, done.stderr) == (["done"], 130, b"")
+
+
+class Silent:
+    """Shows nothing of a run."""
+
+    async def show(self, stream: EventStream, /) -> RunResult:
+        """Wait for the end of a run."""
+        return await stream
+
+
+@pytest.mark.real_time
+async def test_a_session_that_another_program_has_taken_over_ends_the_command() -> None:
+    """docs/sessions.md: nothing more is written, so no line can be followed, and who sends them hears of it."""
+    store = MemoryStore()
+    session = Session.create(store)
+    driver = OrderDriver(Agent("scripted:echo", session=session), Silent(), print, lambda _: None)
+    reader, writer = os.pipe()
+    driving = asyncio.ensure_future(driver.drive(reader))
+    with Session.open(store, session.id, take_over=True):
+        with pytest.raises(SessionTaken):
+            session.set_title("Mine.")
+        for content in ("One", "Two", "Three"):
+            await asyncio.to_thread(os.write, writer, lines(prompt(content)))
+        with pytest.raises(SessionTaken, match="taken over"):
+            await driving
+    os.close(writer)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from steersman.cli.terminal.stdin import MAX_LINE, LineReader
-from steersman.types.errors import UnknownApproval
+from steersman.types.errors import SteersmanError, UnknownApproval
 from steersman.types.messages import AgentMessage
 from steersman.types.result import RunResult
 from steersman.types.user_content import read_user_content
@@ -98,12 +98,16 @@ class OrderDriver:
         self._size = 0
         self._lines: LineReader | None = None
         self._ended = self._stopped = self._aborted = False
+        self._failure: SteersmanError | None = None
         self._answers = answers
         self._answering: SubscriptionId | None = None
         self._news = asyncio.Event()
 
     async def drive(self, descriptor: int, *, first: str | None = None) -> None:
-        """Follows the orders until all are done, or until `stop`."""
+        """Follows the orders until all are done, or until `stop`.
+
+        Raises `SteersmanError` if no order can be followed any more: another program has taken the session over, say.
+        """
         if first is not None:
             self._current = self._agent.prompt(first)
         self._accept_answers()
@@ -121,6 +125,8 @@ class OrderDriver:
             else:
                 self._news.clear()
                 await self._news.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
         """Aborts the current run and takes no more orders."""
@@ -139,6 +145,9 @@ class OrderDriver:
             self._follow_order(_orders.decode(line.removeprefix(BOM_UTF8)), len(line))
         except (ValueError, TypeError, RecursionError) as error:
             self._report_misread(str(error).rstrip("."))
+        except SteersmanError as error:
+            self._failure = error
+            self.stop()
         self._news.set()
 
     def _follow_order(self, order: Order, size: int) -> None:
