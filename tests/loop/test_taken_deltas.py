@@ -33,10 +33,10 @@ class Arriving:
         return self
 
     async def __anext__(self) -> Batch:
-        assert self._take is not None
         self._arrived += 1
         if self._arrived == 0:
             return StreamStart(), TextStart(), TextDelta("0 ")
+        assert self._take is not None
         while self._arrived < COUNT:
             self._before(self._arrived)
             delta = TextDelta(f"{self._arrived} ")

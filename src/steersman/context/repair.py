@@ -228,19 +228,20 @@ class _RepairedTranscript:
         slots: list[_Slot] = []
         solid = False
         for block in message.content:
-            if type(block) is ThinkingContent:
-                # A model's thinking may be empty but for its signature, which has to go back all the same.
-                if own and (block.signature is not None or not _is_blank(block.thinking)):
-                    content.append(block)
-            elif type(block) is ToolCall:
+            if type(block) is ToolCall:
                 content.append(self._add_call(block, slots, message.timestamp, keep_signature=own))
                 solid = True
             elif type(block) is TextContent:
                 fixed = block if own else _strip_signature(block)
-                blank = _is_blank(fixed.text)
-                solid = solid or not blank
-                if not blank or fixed.signature is not None:
+                if not _is_blank(fixed.text):
                     content.append(fixed)
+                    solid = True
+                elif fixed.signature is not None:
+                    content.append(fixed)
+            elif type(block) is ThinkingContent:
+                # A model's thinking may be empty but for its signature, which has to go back all the same.
+                if own and (block.signature is not None or not _is_blank(block.thinking)):
+                    content.append(block)
             elif type(block) is ImageContent and block.data:
                 content.append(block)
                 solid = True

@@ -174,17 +174,17 @@ class _Reader:
 
     async def __anext__(self) -> AgentEvent:
         channel = self._channel
-        if not channel.buffer:
+        buffer = channel.buffer
+        if not buffer:
             channel.reading[id(self)] = asyncio.current_task()
-            while not channel.buffer and channel.outcome is None:
+            while not buffer and channel.outcome is None:
                 await channel.wait_for_change()
-            if not channel.buffer:
+            if not buffer:
                 self._unregister()
                 raise StopAsyncIteration
-        event = channel.buffer.popleft()
-        if channel.writer is not None and len(channel.buffer) <= channel.limit // 2:
+        if channel.writer is not None and len(buffer) <= channel.limit // 2 + 1:
             channel.wake_run()
-        return event
+        return buffer.popleft()
 
     def _unregister(self) -> None:
         if not self._done:

@@ -44,7 +44,7 @@ class ResponseStreamState:
 
     __slots__ = (
         "asked", "deltas", "end_reason_before", "error", "fallbacks", "growing", "is_counted", "model", "provider",
-        "started", "timestamp", "tool_choice", "usage",
+        "started", "takes_more", "timestamp", "tool_choice", "usage",
     )  # fmt: skip
 
     def __init__(self, run: Run, tool_choice: ToolChoice = "auto") -> None:
@@ -52,6 +52,8 @@ class ResponseStreamState:
         # Set before the answer if this is the last one, after a limit.
         self.end_reason_before = run.ending.reason
         self.deltas: list[StreamEvent] = []
+        # Whether deltas of the last attempt are taken as they arrive; those of an answer that comes whole are not.
+        self.takes_more = False
         # The partial message, once it has been read.
         self.growing: GrowingAnswer | None = None
         # The failure of the last attempt.
@@ -76,6 +78,12 @@ class ResponseStreamState:
             self.started = True
             empty = msgspec.structs.replace(_EMPTY, timestamp=self.timestamp, model=self.model, provider=self.provider)
             run.emit_message(MessageStart, empty)
+
+    def take_more(self, run: Run, batches: Batches) -> None:
+        """Take the deltas that come while more of an answer is waited for, as they arrive."""
+        if not self.takes_more:
+            self.takes_more = True
+            deliver_deltas(batches, partial(take_deltas, run, self))
 
     @property
     def is_visible(self) -> bool:
@@ -143,7 +151,7 @@ async def ask_once(
         await run.channel.wait_for_reader()  # a provider may give its answer whole: wait for the reader before it, too
     if run.journal is not None:
         await save(run)
-    state.asked = True
+    state.asked, state.takes_more = True, False
     state.error, state.usage, state.fallbacks = None, _UNKNOWN, 0
     options = get_options(run, state.tool_choice)
     if max_tokens is not None:
@@ -160,7 +168,6 @@ async def ask_once(
 async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> AssistantMessage:
     """Emit each delta as it comes and return the final message."""
     token, channel, deltas, read_partial = run.token, run.channel, state.deltas, state.read_partial
-    deliver_deltas(batches, partial(take_deltas, run, state))
     async for batch in batches:
         if len(channel.buffer) >= channel.limit:
             await channel.wait_for_reader()
@@ -184,6 +191,7 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                 if type(event) is not StreamStart:
                     _report_attempt(run, state, event)
             batch = batch[emitted:]
+        state.take_more(run, batches)
     # The normal form always has a terminal event: a stream that ends without one was closed from outside.
     run.interrupt()
     return state.break_off("aborted", run.ending.detail)

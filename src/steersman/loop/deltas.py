@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import force_setattr
 
 from steersman.loop.ending import Phase
 from steersman.loop.run import Run
-from steersman.types.events import AgentEvent, MessageUpdate
+from steersman.types.events import MessageUpdate
 from steersman.types.messages import PartialMessage
 from steersman.types.stream import Delta, StreamEvent
 
@@ -54,23 +54,22 @@ def _push_together(
     run: Run, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
 ) -> int:
     """Emit deltas that only a reader gets, if there is one: all at once, with one look at the clock."""
-    channel, loop_id, now, number, count = run.channel, run.loop_id, run.clock(), run.seq, len(shown)
-    has_reader = not channel.detached
-    updates: list[AgentEvent] = []
-    for delta in batch[: max(1, channel.limit - len(channel.buffer))]:
-        if type(delta) not in DELTAS:
-            break
-        count += 1
-        shown.append(delta)
-        if has_reader:
-            update = MessageUpdate(loop_id, number, now, delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+    channel, loop_id, now, seq, before = run.channel, run.loop_id, run.clock(), run.seq, len(shown)
+    deltas: Any = batch[: min(_count_deltas(batch), max(1, channel.limit - len(channel.buffer)))]
+    shown += deltas
+    run.seq += len(deltas)
+    if not channel.detached:
+        updates = [MessageUpdate(loop_id, number, now, delta) for number, delta in enumerate(deltas, seq)]
+        for count, update in enumerate(updates, before + 1):
             force_setattr(update, "_partial", (partial, count))
-            updates.append(update)
-        number += 1
-    emitted, run.seq = number - run.seq, number
-    if updates:
         channel.push_all(updates)
-    return emitted
+    return len(deltas)
+
+
+def _count_deltas(batch: Sequence[StreamEvent]) -> int:
+    """How many deltas there are before the first event that is none."""
+    are_deltas = [*map(DELTAS.__contains__, map(type, batch)), False]
+    return are_deltas.index(False)
 
 
 def _show_one_by_one(

@@ -193,9 +193,13 @@ class Run:
             self.show(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
 
     def emit_message(self, kind: type[MessageStart] | type[MessageEnd], message: AgentMessage) -> None:
-        """Emit the start or the end of a message: `emit` for what comes most often."""
-        if self.is_wanted(kind):
-            self.show(kind(self.loop_id, self.seq, self.clock(), message))
+        """Emit the start or the end of a message: `emit` for what comes most often, and goes to just a reader."""
+        channel, more = self.channel, self.dispatcher.callbacks or self.witness or self.outside
+        if more or channel.detached or self.ending.phase >= _ENDED:
+            self.emit(kind, message)
+        else:
+            channel.push(kind(self.loop_id, self.seq, self.clock(), message))
+            self.seq += 1
 
     def is_wanted(self, kind: Callable[..., AgentEvent]) -> bool:
         """Whether an event of this class, due now, has a reader or a subscriber; without one it is only counted."""
@@ -214,9 +218,14 @@ class Run:
     def show(self, event: AgentEvent) -> None:
         """Give an event that is wanted, and has the next number, to every subscriber and reader."""
         self.seq += 1
-        failures = None
+        channel = self.channel
         if self.dispatcher.callbacks or self.witness is not None:
-            failures = self.call_subscribers(event)
+            self._show_to_all(event)
+        elif not channel.detached:
+            channel.push(event)
+
+    def _show_to_all(self, event: AgentEvent) -> None:
+        failures = self.call_subscribers(event)
         if not self.channel.detached:
             self.channel.push(event)
         if failures is not None and event.type != "agent_end":

@@ -213,6 +213,7 @@ class Exchange:
                 else:
                     watchdog.arm_for_first_byte()
                 chunk = await response.read(take)
+                watchdog.disarm()
         except asyncio.CancelledError:
             if watchdog.disarm():
                 if is_trailing:
@@ -220,9 +221,8 @@ class Exchange:
                 raise build_stalled_error(self.model, *watchdog.name_limit()) from None
             raise
         except Exception as error:  # noqa: BLE001  # whatever aiohttp raises here means that the response broke off
-            raise build_stream_error(self.model, error, self._received) from None
-        finally:
             watchdog.disarm()
+            raise build_stream_error(self.model, error, self._received) from None
         return self._split(chunk)
 
     def _split(self, chunk: bytes) -> bytes:

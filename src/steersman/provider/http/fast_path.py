@@ -12,6 +12,7 @@ import asyncio
 import re
 import select
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from aiohttp import ClientPayloadError, ClientRequest
@@ -59,14 +60,14 @@ if _CAN_POLL:
     _CLOSED = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
 
 
-def watch_peer(transport: asyncio.BaseTransport | None) -> Callable[[], bool]:
-    """A function that says whether the other side has closed an open connection, even before the event loop knows."""
+def watch_peer(transport: asyncio.BaseTransport | None) -> Callable[[], object]:
+    """A function that is true once the other side has closed an open connection, even before the event loop knows."""
     socket = None if transport is None else transport.get_extra_info("socket")
     if socket is None or not _CAN_POLL:
         return lambda: False
     poll = select.poll()
     poll.register(socket.fileno(), _CLOSED)
-    return lambda: bool(poll.poll(0))
+    return partial(poll.poll, 0)
 
 
 class FastConnection(asyncio.Protocol):
@@ -296,12 +297,9 @@ class FastConnection(asyncio.Protocol):
             self._error = ClientPayloadError(why)
         self.wake()
 
-    async def _wait_for_data(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def _wait_for_data(self) -> asyncio.Future[None]:
+        waiter = self._waiter = self._loop.create_future()
+        return waiter
 
 
 def _may_be_plain(start: bytes) -> bool:

@@ -7,6 +7,7 @@ of a chunk are handled in bulk: many small events in a chunk and one event of ma
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Protocol, TypeAlias
 
 from steersman.types.errors import ProtocolError
@@ -198,16 +199,12 @@ def _split_usual_events(text: str) -> list[Event] | None:
         return None
     if text.startswith("data: "):
         blocks = text[6:-2].split("\n\ndata: ")
-        return None if "\n" in "".join(blocks) else [("", block) for block in blocks]
+        return list(zip(repeat(""), blocks)) if text.count("\n") == 2 * len(blocks) else None
     if not text.startswith("event: "):
         return None
-    events: list[Event] = []
-    for block in text[7:-2].split("\n\nevent: "):
-        name, found, data = block.partition("\ndata: ")
-        if not found or "\n" in name or "\n" in data:
-            return None
-        events.append((name, data))
-    return events
+    parts = [block.partition("\ndata: ") for block in text[7:-2].split("\n\nevent: ")]
+    events = [(name, data) for name, found, data in parts if found]
+    return events if len(events) == len(parts) and text.count("\n") == 3 * len(parts) else None
 
 
 def _strip_comments(block: bytes) -> bytes:

@@ -16,11 +16,13 @@ from typing import Any
 class Watchdog:
     """Watches the waits of one stream, one after the other; can tell its own cancel from others."""
 
-    __slots__ = ("_cancelling", "_deadline", "_fired", "_loop", "_task", "_timer")
+    __slots__ = ("_cancelling", "_deadline", "_due", "_fired", "_loop", "_task", "_timer")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        # When the timer fires; infinite if there is none.
+        self._due = inf
         self._task: asyncio.Task[object] | None = None
         self._deadline = inf
         self._cancelling = 0
@@ -36,12 +38,9 @@ class Watchdog:
     def extend(self, deadline: float) -> None:
         """Move the deadline of the wait that goes on."""
         self._deadline = deadline
-        if deadline == inf or self._task is None:
-            return
-        if self._timer is not None and self._timer.when() > deadline:
+        if deadline < self._due and self._task is not None:
             self.close()
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._tick)
+            self._set_timer(deadline)
 
     def disarm(self) -> bool:
         """End the wait. Return whether only this watchdog cancelled the task, and take that cancel back."""
@@ -55,14 +54,17 @@ class Watchdog:
         """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._due = None, inf
+
+    def _set_timer(self, due: float) -> None:
+        self._timer, self._due = self._loop.call_at(due, self._tick), due
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer, self._due = None, inf
         if self._task is None or self._deadline == inf:
             return
         if self._deadline > self._loop.time():
-            self._timer = self._loop.call_at(self._deadline, self._tick)
+            self._set_timer(self._deadline)
             return
         self._fired = True
         self._task.cancel()
@@ -112,21 +114,31 @@ class ResponseWatchdog(Watchdog):
     Its timer goes on between them, so that most responses need no timer of their own.
     """
 
-    __slots__ = ("_content_deadline", "_content_idle", "_first_byte_deadline", "_idle", "_limits", "_total_deadline")
+    __slots__ = (
+        "_content_deadline", "_content_idle", "_first_byte", "_first_byte_deadline", "_idle", "_limits", "_total",
+        "_total_deadline",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
+        self._use(_DEFAULT)
         self.begin(_DEFAULT)
 
     def begin(self, limits: ResponseLimits) -> None:
         """Begin to count the time of a response with these limits."""
+        if limits is not self._limits:
+            self._use(limits)
         now = self._loop.time()
+        self._first_byte_deadline = now + self._first_byte
+        self._total_deadline = now + self._total
+        self._content_deadline = inf
+
+    def _use(self, limits: ResponseLimits) -> None:
         self._limits = limits
+        self._first_byte = inf if limits.first_byte_timeout is None else limits.first_byte_timeout
+        self._total = inf if limits.total_timeout is None else limits.total_timeout
         self._idle = inf if limits.idle_timeout is None else limits.idle_timeout
         self._content_idle = inf if limits.content_idle_timeout is None else limits.content_idle_timeout
-        self._first_byte_deadline = inf if limits.first_byte_timeout is None else now + limits.first_byte_timeout
-        self._total_deadline = inf if limits.total_timeout is None else now + limits.total_timeout
-        self._content_deadline = inf
 
     def arm_for_first_byte(self) -> None:
         """Begin to wait for the head of the response, or for the first byte of its body."""

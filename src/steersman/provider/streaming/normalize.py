@@ -112,6 +112,8 @@ class _Attempts:
     def deliver_to(self, take: TakeDeltas) -> None:
         """Give deltas that come while a batch is waited for to this function."""
         self._take = take
+        if self._source is not None:
+            deliver_deltas(self._source, self._take_deltas)
 
     def __aiter__(self) -> Self:
         return self
@@ -122,7 +124,11 @@ class _Attempts:
         batch: Batch = ()
         outcome: Done | Failed | Exception | None = None
         try:
-            source = await self._open() if self._source is None else self._source
+            source = self._source
+            if source is None:
+                if self._delay is not None:
+                    await asyncio.sleep(self._delay)
+                source = self._source = self._open_batches() or await open_stream(self._ask)
             while not batch and outcome is None:
                 batch, outcome = self._split(await anext(source))
         except StopAsyncIteration:
@@ -138,17 +144,14 @@ class _Attempts:
         await self._close_source()
         return (*batch, *self._conclude(outcome))
 
-    async def _open(self) -> AsyncIterator[Any]:
-        """Begin an attempt, after the delay that was decided on."""
-        if self._delay is not None:
-            await asyncio.sleep(self._delay)
+    def _open_batches(self) -> AsyncIterator[Any] | None:
+        """Begin an attempt; `None` if its `StreamFn` gives no batches."""
         self._count += 1
         self._seen = []
         source = _open_batches(self._ask)
         if self._take is not None:
             deliver_deltas(source, self._take_deltas)
         self._is_batched = source is not None
-        self._source = source = await open_stream(self._ask) if source is None else source
         return source
 
     def _take_deltas(self, batch: Batch) -> int:
@@ -171,7 +174,7 @@ class _Attempts:
     def _conclude(self, outcome: Done | Failed | Exception) -> Batch:
         """The terminal event, or the notice of the next attempt."""
         final = build_terminal_event(outcome, self._seen, self._ask.model)
-        step = decide_next(final, self._count, self._decide)
+        step = final if type(final) is Done else decide_next(final, self._count, self._decide)
         if not isinstance(step, NextAttempt):
             self._is_over = True
             return (step,)
@@ -180,7 +183,8 @@ class _Attempts:
 
     async def _close_source(self) -> None:
         source, self._source = self._source, None
-        await close_stream(source)
+        if not getattr(source, "is_closed", False):
+            await close_stream(source)
 
     async def aclose(self) -> None:
         """Close the source."""
@@ -213,7 +217,7 @@ async def open_stream(ask: ModelCall) -> AsyncIterator[StreamEvent]:
 async def close_stream(source: AsyncIterator[Any] | None) -> None:
     """Close an iterator that can be closed; wait at most 2 s, because the answer is already there."""
     aclose: Callable[[], Any] | None = getattr(source, "aclose", None)
-    if aclose is None or getattr(source, "is_closed", False):
+    if aclose is None:
         return
     try:
         closing = aclose().__await__()
