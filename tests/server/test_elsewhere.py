@@ -213,8 +213,9 @@ async def test_what_needs_the_session_itself_is_refused_while_it_is_open_elsewhe
         for action, body in (("continue", {}), ("rerun", {}), ("branch", {"at": 0})):
             status, problem = await b.send("POST", f"/sessions/{id}/{action}", body)
             assert (status, "another program" in problem["detail"]) == (409, True), action
-        status, _ = await b.send("POST", f"/sessions/{id}/prompt", {"content": "x", "approvals": "deny"})
-        assert status == 409
+        for action in ("prompt", "steer", "follow_up"):
+            status, _ = await b.send("POST", f"/sessions/{id}/{action}", {"content": "x", "approvals": "deny"})
+            assert status == 409, action
         assert (await b.send("DELETE", f"/sessions/{id}"))[0] == 409
 
 

@@ -86,7 +86,7 @@ class RemoteSession:
         self, message: AgentMessage, *, mode: Any = None, key: str | None = None, approvals: Approvals = "wait"
     ) -> Receipt:
         """Steer the run there; without one it starts one."""
-        del approvals  # it counts only for a run that begins here
+        await self._check_approvals(approvals, key)
         content, receipt = require_content(message), make_receipt(self.id, key)
         return await self._send(receipt, lambda queue: queue.steer(content, mode, key=key, id=receipt["id"]))
 
@@ -94,9 +94,20 @@ class RemoteSession:
         self, message: AgentMessage, *, key: str | None = None, approvals: Approvals = "wait"
     ) -> Receipt:
         """Queue a message for the end of the run there; without one it starts one."""
-        del approvals
+        await self._check_approvals(approvals, key)
         content, receipt = require_content(message), make_receipt(self.id, key)
         return await self._send(receipt, lambda queue: queue.follow_up(content, key=key, id=receipt["id"]))
+
+    async def _check_approvals(self, approvals: Approvals, key: str | None) -> None:
+        """Raise `SessionBusy` for a new message that would start a run and wants its questions denied.
+
+        What is queued cannot say how questions are answered.
+        """
+        if approvals == "wait":
+            return
+        outline = await self._read_outline()
+        if not outline.in_run and not await self._is_known(key, outline):
+            raise make_busy_error(self.id)
 
     async def abort(self, *, key: str | None = None) -> Receipt:
         """Interrupt the run there, if there is one."""
