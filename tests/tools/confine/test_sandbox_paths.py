@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools.confine.rooms import Room
 
 from steersman.tools.confine.folder_snapshot import FolderSnapshot
+from steersman.tools.confine.program_folders import leave_out
 from steersman.tools.confine.protected_paths import ProtectedPaths, SandboxPaths, find_sandbox_paths, select_nested
-from steersman.tools.confine.sandbox import build_bubblewrap_command, build_landlock_rules
+from steersman.tools.confine.sandbox import Confinement, build_bubblewrap_command, build_landlock_rules
 from steersman.types.errors import ToolError
 
 
@@ -282,3 +284,38 @@ def test_the_command_line_of_bubblewrap() -> None:
         "CAP_DAC_OVERRIDE",
         "CAP_FOWNER",
     ]
+
+
+def test_a_home_folder_in_a_folder_of_the_system_is_not_given(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/security.md: the rest of your home cannot be read. That of a service may be in /opt or /usr."""
+    home, other = sorted(path for path in Path("/usr/share").iterdir() if path.is_dir() and not path.is_symlink())[:2]
+    monkeypatch.setenv("HOME", str(home))
+    readable = given(room.root).readable
+    assert not [path for path in readable if path in ("/usr", "/usr/share", str(home))]
+    assert {"/usr/bin", "/usr/lib", str(other)} <= {os.path.realpath(path) for path in readable}
+    assert room.run(whole, f"ls -d /usr/lib {other}") == (f"/usr/lib\n{other}\n", 0)
+    assert room.run(whole, f"ls {home}")[1] != 0
+
+
+def test_links_beside_a_hidden_home_do_not_lead_to_it(tmp_path: Path) -> None:
+    for name in ("system/home/secret", "system/share/doc"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, target in (("way", "home"), ("inside", "home/secret"), ("round", "."), ("fine", "share")):
+        (tmp_path / "system" / name).symlink_to(target)
+    found = leave_out(f"{tmp_path}/system", {f"{tmp_path}/system/home"})
+    assert sorted(found) == [f"{tmp_path}/system/fine", f"{tmp_path}/system/share"]
+    assert [*leave_out(f"{tmp_path}/system/share", {f"{tmp_path}/system/home"})] == [f"{tmp_path}/system/share"]
+
+
+def test_a_virtual_environment_gives_its_programs_and_not_the_project_around_it(tmp_path: Path) -> None:
+    """docs/bash.md: after `python -m venv .`, a project with its secrets is the folder of a Python."""
+    for name in ("root", "project/bin", "project/lib"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("pyvenv.cfg", ".env"):
+        (tmp_path / "project" / name).write_text("x")
+    environment = {"PATH": "/usr/bin", "VIRTUAL_ENV": f"{tmp_path}/project"}
+    found = find_sandbox_paths(str(tmp_path / "root"), [], environment, own=()).readable
+    inside = {os.path.relpath(path, tmp_path) for path in found if path.startswith(f"{tmp_path}/")}
+    assert inside == {"project/bin", "project/lib", "project/pyvenv.cfg"}

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from steersman.tools.confine.enforcement import Guard
@@ -28,6 +26,7 @@ from steersman.tools.confine.own_files import (
     list_own_links,
     list_trust_files,
 )
+from steersman.tools.confine.program_folders import find_program_folders, find_system_folders
 from steersman.tools.confine.python_folders import list_links_to_python, list_python_paths
 from steersman.tools.confine.syscalls import list_pseudo_mounts
 from steersman.types.errors import ToolError
@@ -289,31 +288,6 @@ def _list_parents(path: str, root: str) -> list[str]:
     return found
 
 
-# Whole folders with programs and their data.
-_SYSTEM = """
-    /usr /bin /sbin /lib /lib32 /lib64 /libx32 /opt /nix/store /gnu/store /snap /proc /sys/devices/system
-    /sys/fs/cgroup /sys/kernel/mm /home/linuxbrew/.linuxbrew
-"""
-# The parts of /etc that any program may read; no passwords, keys or connection settings.
-_CONFIGURATION = """
-    alternatives ca-certificates ca-certificates.conf debian_version default/locale fonts gai.conf gitattributes
-    gitconfig group host.conf hostname hosts ld.so.cache ld.so.conf ld.so.conf.d locale.alias locale.conf
-    localtime login.defs lsb-release magic magic.mime manpath.config mime.types networks nsswitch.conf
-    os-release passwd perl pki/ca-trust pki/tls/cert.pem pki/tls/certs pki/tls/openssl.cnf protocols python3
-    redhat-release resolv.conf rpc services shells ssl/cert.pem ssl/certs ssl/openssl.cnf static terminfo
-    timezone
-"""
-# Toolchains in the home folder: only the parts with programs, because some of them keep passwords next to those.
-_TOOLCHAINS = """
-    .asdf/asdf.sh .asdf/bin .asdf/installs .asdf/lib .asdf/plugins .asdf/shims .bun/bin .cargo/bin .deno/bin
-    .fnm/aliases .fnm/node-versions .local/bin .local/lib .local/pipx/venvs .local/share/fnm/aliases
-    .local/share/fnm/node-versions .local/share/mise/installs .local/share/mise/shims .local/share/pipx/py
-    .local/share/pipx/shared .local/share/pipx/venvs .local/share/uv/python .local/share/uv/tools .nvm/alias
-    .nvm/nvm-exec .nvm/nvm.sh .nvm/versions .pyenv/bin .pyenv/libexec .pyenv/plugins .pyenv/pyenv.d .pyenv/shims
-    .pyenv/version .pyenv/versions .rbenv/bin .rbenv/libexec .rbenv/plugins .rbenv/rbenv.d .rbenv/shims
-    .rbenv/version .rbenv/versions .rustup/settings.toml .rustup/toolchains .rustup/update-hashes .sdkman/candidates
-    .volta/bin .volta/layout.v4 .volta/tools go/bin
-"""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -349,38 +323,22 @@ def find_sandbox_paths(
     `writable` lists them. `nested` are the protected names below the root's own; `None` searches for them. `passing`
     are names of the root that another command has made.
     """
-    java = map(str, Path("/etc").glob("java-*"))
-    system = (*_SYSTEM.split(), *(f"/etc/{name}" for name in _CONFIGURATION.split()), *java)
     write = _drop_inner(path for path in (root, *scratch, *writable) if os.path.exists(path))
     # A folder of PATH in the workspace can be read anyway, and a command may have made it a link to anywhere.
-    more = (path for path in (*_find_program_folders(environment), *readable) if not leads_through(path, write))
+    more = (path for path in (*find_program_folders(environment), *readable) if not leads_through(path, write))
     if nested is None:
         nested = select_nested(root, FolderSnapshot(root).refresh(), git)
     allowed = [os.path.realpath(path) for path in writable]
     own = list_python_paths(root) if own is None else own
     return SandboxPaths(
-        tuple(sorted({path for path in (*system, *more) if os.path.exists(path)})),
+        tuple(sorted({path for path in (*find_system_folders(), *more) if os.path.exists(path)})),
         write,
         tuple(path for path in _DEVICES if os.path.exists(path)),
         protect_paths(root, nested=nested, own=(*own, *list_own_files()), allowed=allowed, git=git, passing=passing),
     )
 
 
-def _find_program_folders(environment: Mapping[str, str]) -> list[str]:
-    """List the folders of PATH, this Python, and the toolchains at home; never a folder that contains a home folder."""
-    home = os.path.expanduser("~")
-    found = [*environment.get("PATH", "").split(os.pathsep), sys.prefix, sys.base_prefix]
-    found += [environment[name] for name in ("JAVA_HOME", "GOROOT", "VIRTUAL_ENV") if name in environment]
-    homes = {os.path.realpath(path) for path in (home, "/home", "/root", "/Users")}
-    narrow = [path for path in found if os.path.isabs(path) and not _contains_any(os.path.realpath(path), homes)]
-    return [*narrow, *(os.path.join(home, name) for name in _TOOLCHAINS.split() if os.path.isabs(home))]
-
-
 def _drop_inner(paths: Iterable[str]) -> tuple[str, ...]:
     """Drop the folders that are in another one: a mount of their own adds nothing, and a command can move them."""
     found = tuple(dict.fromkeys(paths))
     return tuple(path for path in found if not any(is_beneath(other, path) for other in found))
-
-
-def _contains_any(folder: str, paths: Iterable[str]) -> bool:
-    return any(os.path.commonpath((folder, path)) == folder for path in paths)
