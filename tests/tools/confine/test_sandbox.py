@@ -124,6 +124,19 @@ def test_permissions_and_times_outside_stay(room: Room, whole: Confinement, comm
     assert room.secret.stat() == before
 
 
+@pytest.mark.parametrize("way", ["/dev/full", "/dev/null", "/dev/stdin", "/proc/1/fd/0"])
+def test_the_modes_and_times_of_devices_stay(room: Room, whole: Confinement, way: str) -> None:
+    """docs/bash.md: permissions and times outside do not change. The superuser owns /dev/null, which is also stdin."""
+    paths = ("/dev/full", "/dev/null")
+    before = [(os.stat(path).st_mode, os.stat(path).st_atime_ns, os.stat(path).st_ctime_ns) for path in paths]
+    command = (
+        f"touch -a -d 2001-01-01 {way}; chmod 666 {way}; chown 0:0 {way}; echo x > /dev/null && cat < {way} | head -c 1"
+    )
+    output, _ = room.run(whole, command)
+    assert [(os.stat(path).st_mode, os.stat(path).st_atime_ns, os.stat(path).st_ctime_ns) for path in paths] == before
+    assert "cannot create /dev/null" not in output
+
+
 def test_more_places_can_be_given(room: Room, walls: Confinement) -> None:
     command = f"cat {room.secret}; (echo more > {room.outside}/new) 2>/dev/null"
     assert room.run(walls, command, readable=[str(room.outside)]) == ("canary", 1)

@@ -1,9 +1,9 @@
 """Enforces a sandbox plan in the supervisor's processes: namespaces, bind mounts, capabilities, Landlock and seccomp.
 
 `build_sandbox` runs in the forked child before `exec`; when a part fails, the command does not run. `restore_guards`
-runs after the command, for names that no bind mount can hold because nothing or only a symlink is there: what the
-command put there is renamed and made useless for git, and a symlink is restored. A held name gets an empty folder as
-long as the command runs. Like the supervisor, it imports nothing of Steersman.
+runs after it, for names that no bind mount can hold because nothing or only a symlink is there: what was put there is
+renamed and made useless for git, and a symlink is restored. A held name gets an empty folder meanwhile. Like the
+supervisor, it imports nothing of Steersman.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT = 22, 24, 38, 47
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x4000, 0x40000
 _AT_EMPTY_PATH, _AT_RECURSIVE, _RDONLY, _NODEV = 0x1000, 0x8000, 1, 4
-_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
-_CAPABILITY_VERSION = 0x20080522
+_SIOCSIFFLAGS, _IFF_UP, _CAPABILITY_VERSION = 0x8914, 1, 0x20080522
 _OPEN_TREE_CLONE, _MOVE_OPEN_FILES = 0x1, 0x4 | 0x40
 # These calls have the same number on every architecture.
 _OPEN_TREE, _MOVE_MOUNT = 428, 429
@@ -53,11 +52,8 @@ class _Program(ctypes.Structure):
 def build_sandbox(plan: dict[str, Any], separate: Callable[[Callable[[], None]], None]) -> None:
     """Confine this process for good as the plan says; `OSError` when a part of it is not possible."""
     keep: int | None = plan["capabilities"]
-    if plan["view"] is not None:
-        if _enter_namespaces(plan["view"]):
-            keep = 0  # in a user namespace, capabilities were only needed to build it
-        if plan["view"]["own_processes"]:
-            separate(lambda: _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _RDONLY))
+    if _change_view(plan, separate):
+        keep = 0  # in a user namespace, capabilities were only needed to build it
     if keep is not None:
         _drop_capabilities(keep)
     if plan["landlock"] is not None:
@@ -70,19 +66,27 @@ def build_sandbox(plan: dict[str, Any], separate: Callable[[Callable[[], None]],
         plan["argv"] = _pass_descriptors_to_bubblewrap(plan["argv"], plan["in_place"])
 
 
+def _change_view(plan: dict[str, Any], separate: Callable[[Callable[[], None]], None]) -> bool:
+    """Change what the command sees of the file system; return whether a user namespace was needed."""
+    view = plan["view"]
+    if plan["devices"]:
+        # Bubblewrap binds them as they are, and root could change their modes and times.
+        _unshare(_NEWNS)
+        for path in plan["devices"]:
+            _mount_again(path, _RDONLY)
+    new_user = view is not None and _enter_namespaces(view)
+    if view is not None and view["own_processes"]:
+        separate(lambda: _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _RDONLY))
+    os.dup2(os.open("/dev/null", os.O_RDWR), 0)  # the one that is open may not be on a read-only mount
+    return new_user
+
+
 def _enter_namespaces(view: dict[str, Any]) -> bool:
     """Enter namespaces where the file system is mostly read-only; return whether a user namespace was needed."""
     flags = _NEWNS | _NEWIPC | (_NEWNET if view["own_network"] else 0) | (_NEWPID if view["own_processes"] else 0)
-    uid, gid = os.geteuid(), os.getegid()
-    new_user = uid != 0 or libc.unshare(flags) != 0
-    if new_user:
-        _check(libc.unshare(flags | _NEWUSER), "unshare")
-        for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(line)
+    new_user = _unshare(flags)
     if view["own_network"]:
         _enable_loopback()
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     # Copied before all is made read-only, and not made writable again: what was read-only in them stays so.
     copies = [_copy_mounts(path) for path in view["writable"]]
     _restrict_mount(whole := open_in_place("/"), _RDONLY)
@@ -92,12 +96,21 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
         _mount_copy(copy, place)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
-    held = [(path, False) for path in view["held"] if os.path.isdir(path)]
-    for path, writable in (*view["pinned"], *held):
-        copy, place = _copy_mounts(path)
-        if not writable:
-            _restrict_mount(copy, _RDONLY)
-        _mount_copy(copy, place)
+    for path, writable in (*view["pinned"], *((path, False) for path in view["held"] if os.path.isdir(path))):
+        _mount_again(path, 0 if writable else _RDONLY)
+    return new_user
+
+
+def _unshare(flags: int) -> bool:
+    """Enter new namespaces, with private mounts; return whether a user namespace was needed."""
+    uid, gid = os.geteuid(), os.getegid()
+    new_user = uid != 0 or libc.unshare(flags) != 0
+    if new_user:
+        _check(libc.unshare(flags | _NEWUSER), "unshare")
+        for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(line)
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     return new_user
 
 
@@ -115,10 +128,7 @@ def open_in_place(path: str) -> int:
 
 
 def _copy_mounts(path: str) -> tuple[int, int]:
-    """Copy what is mounted at a path and below it; return the copy, which has no place yet, and the place of the path.
-
-    By file descriptors and not by the path. A folder or file that is not a mount point becomes one.
-    """
+    """Copy what is mounted at a path and below it, or the path itself; return the copy and its place, both open."""
     place = open_in_place(path)
     flags = ctypes.c_uint(_OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE)
     return _check(libc.syscall(_OPEN_TREE, place, b"", flags), f"open_tree {path!r}"), place
@@ -128,6 +138,12 @@ def _mount_copy(copy: int, place: int) -> None:
     _check(libc.syscall(_MOVE_MOUNT, copy, b"", place, b"", ctypes.c_uint(_MOVE_OPEN_FILES)), "move_mount")
     os.close(copy)
     os.close(place)
+
+
+def _mount_again(path: str, attribute: int) -> None:
+    copy, place = _copy_mounts(path)
+    _restrict_mount(copy, attribute)
+    _mount_copy(copy, place)
 
 
 def _mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
@@ -154,14 +170,14 @@ def _drop_capabilities(keep: int) -> None:
     for number in range(64):
         if not keep >> number & 1:
             # Where this fails, we do not have it either.
-            libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), *_make_zeros(3))
-    libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *_make_zeros(3))
+            libc.prctl(_CAPBSET_DROP, ctypes.c_ulong(number), *[ctypes.c_ulong(0)] * 3)
+    libc.prctl(_CAP_AMBIENT, ctypes.c_ulong(4), *[ctypes.c_ulong(0)] * 3)
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     current = ctypes.create_string_buffer(24)
     _check(libc.capget(header, current), "capget")
     low = [keep & held for held in struct.unpack("=6I", current.raw)[:3]]
     _check(libc.capset(header, struct.pack("=6I", *low, 0, 0, 0)), "capset")
-    _check(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *_make_zeros(3)), "set no_new_privs")
+    _check(libc.prctl(_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), *[ctypes.c_ulong(0)] * 3), "set no_new_privs")
 
 
 def _restrict_with_landlock(plan: dict[str, Any], in_place: list[str]) -> None:
@@ -187,7 +203,7 @@ def _restrict_with_landlock(plan: dict[str, Any], in_place: list[str]) -> None:
 
 def _install_seccomp(program: bytes) -> None:
     loaded = ctypes.byref(_Program(len(program) // 8, program))
-    _check(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(2), loaded, *_make_zeros(2)), "install the seccomp filter")
+    _check(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(2), loaded, *[ctypes.c_ulong(0)] * 2), "install the seccomp filter")
 
 
 def _pass_filter_to_bubblewrap(program: bytes) -> None:
@@ -201,7 +217,6 @@ def _pass_filter_to_bubblewrap(program: bytes) -> None:
 
 def _pass_descriptors_to_bubblewrap(argv: list[str], in_place: list[str]) -> list[str]:
     """Replace the sources of bind mounts by open file descriptors: bubblewrap then refuses what has been exchanged."""
-    _allow_open_files(len(in_place))
     words: list[str] = []
     place, end = 0, argv.index("--")
     while place < end:
@@ -220,20 +235,6 @@ def _pass_descriptors_to_bubblewrap(argv: list[str], in_place: list[str]) -> lis
             words.append(argv[place])
             place += 1
     return words + argv[end:]
-
-
-def _allow_open_files(count: int) -> None:
-    """Raise the limit of open files where these would not fit, for a workspace with many repositories."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = SECCOMP_FD + count + 64
-    if 0 <= soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard < 0 else min(needed, hard), hard))
-
-
-def _make_zeros(count: int) -> list[ctypes.c_ulong]:
-    return [ctypes.c_ulong(0)] * count
 
 
 def _check(result: int, what: str) -> int:

@@ -89,6 +89,7 @@ UNCONFINED: Mapping[str, Any] = {
     "seccomp_file": b"",
     "in_place": [],
     "by_descriptor": False,
+    "devices": (),
     "wrapped": False,
     "guarded": (),
     "held": (),

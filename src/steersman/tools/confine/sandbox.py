@@ -41,6 +41,8 @@ _READ = _EXECUTE | _READ_FILE | _READ_DIR
 _DEVICE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
 _ALL_SCOPES = 0x1 | 0x2  # abstract sockets, signals
 _CREATE_RULESET, _ASK_VERSION = 444, 1
+# What bubblewrap puts into /dev, with the right to write: root owns it, and could change its mode and times.
+_BOUND_DEVICES = tuple(f"/dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero"))
 
 _TRIAL_SECONDS = 10.0
 _TRIAL = '(exec 3< "$1") 2>/dev/null && exit 91; (: > "$2") 2>/dev/null && exit 92; : > "$3" || exit 93'
@@ -163,6 +165,7 @@ def _plan_bubblewrap(argv: Sequence[str], cwd: str, where: SandboxPaths, *, allo
         "cwd": "/",
         "seccomp_file": filtered,
         "by_descriptor": by_descriptor,
+        "devices": [path for path in _BOUND_DEVICES if os.path.exists(path)] if os.geteuid() == 0 else [],
         "wrapped": True,
         "held": held,
     }

@@ -24,6 +24,7 @@ _SIGKILL, _SIGTERM, _SIGCHLD, _SIGCONT, _SIG_SETMASK = 9, 15, 17, 18, 2
 _SIG_IGN = ctypes.c_void_p(1)
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 _MOST_FILES = 1 << 20
+_OTHER_FILES = 264  # open files besides those of bubblewrap: the seccomp filter is number 200
 _ENDED = 1 << 16  # added to a wait status, which is 0 after success
 # Seconds for the processes that outlive the command: to end by themselves, after SIGTERM, and after SIGKILL.
 _DRAIN, _GRACE, _PATIENCE = 0.1, 0.1, 2.0
@@ -78,6 +79,8 @@ def _exec_command(plan: dict[str, Any], build: Build, writer: int) -> NoReturn:
     try:
         os.setsid()  # a session and process group of its own, without a terminal
         given = _hold_input(plan["input"])
+        if plan["by_descriptor"]:
+            _allow_open_files(len(plan["in_place"]))
         build(plan, _separate)
         if given is not None:
             os.dup2(given, 0)
@@ -100,6 +103,16 @@ def _hold_input(data: bytes) -> int | None:
         view = view[os.write(given, view) :]
     os.lseek(given, 0, os.SEEK_SET)
     return given
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise the limit of open files where these would not fit, for a workspace with many repositories."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _OTHER_FILES + count
+    if 0 <= soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard < 0 else min(needed, hard), hard))
 
 
 def _separate(prepare: Callable[[], None]) -> None:
