@@ -5,6 +5,9 @@ import os
 import resource
 import shutil
 import stat
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +18,7 @@ import pytest
 from tests.timing import ample
 from tests.tools.builtin.looking import call, context, error, lines, plant, text, write
 
+import steersman
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer
 from steersman.testing import call as tool_call
@@ -438,3 +442,33 @@ async def test_the_event_loop_goes_on_during_a_search(tmp_path: Path, ripgrep: b
     while len(lags) < 3 and (not lags or min(lags) >= 0.1):
         lags.append(await worst_lag(tool, **arguments))
     assert min(lags) < 0.1
+
+
+def test_the_program_that_searches_is_read_before_a_command_can_change_it(tmp_path: Path) -> None:
+    """It runs outside the sandbox, and our own code may be in the workspace."""
+    source = Path(steersman.__file__).parent
+    shutil.copytree(source, tmp_path / "steersman", ignore=shutil.ignore_patterns("__pycache__", "provider", "loop"))
+    write(tmp_path, "a.txt", "main\n")
+    program = textwrap.dedent("""
+        import pathlib
+        from steersman.tools.builtin import python_search
+        from steersman.tools.builtin.search_tool import search_tool
+        from steersman.tools.confine.workspace import Workspace
+        from steersman.tools.output import ToolContext
+        from steersman.types.cancel import CancelToken
+
+        search = search_tool(Workspace("."), ripgrep=False)
+        pathlib.Path(python_search.__file__).write_text("open('evil', 'w')")
+        print(search(ToolContext("1", "search", CancelToken()), "(?=m)main", path="a.txt").content)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("a.txt\n1: main\n[1 match in 1 file.]\n", "")
+    assert not (tmp_path / "evil").exists()

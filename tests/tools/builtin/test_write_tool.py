@@ -231,3 +231,22 @@ async def test_calls_of_one_turn_on_one_file_run_in_order_and_refusals_are_resul
     ]
     assert result.end_reason == "done"
     assert (write_tool(workspace).name, write_tool(workspace).access) == ("write", "edit")
+
+
+def test_a_file_in_a_folder_whose_name_is_no_text_is_written_and_the_call_says_so(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/name-\xff"
+    os.mkdir(folder)
+    os.symlink(folder, tmp_path / "src")
+    workspace = Workspace(tmp_path)
+    script = ScriptedModel(
+        call("write", path="src/new", content="one\n"),
+        call("edit", path="src/new", edits=[{"old": "one", "new": "two"}]),
+        "Done.",
+    )
+    agent = Agent(script.model, tools=[write_tool(workspace), edit_tool(workspace)])
+    results = agent.run_sync("Write it.").tool_results
+    assert [result.text for result in results] == [
+        "Created 'src/new': 1 line, 4 bytes.",
+        "Edited 'src/new': 1 replacement, at line 1.",
+    ]
+    assert (tmp_path / "src/new").read_text() == "two\n"

@@ -28,6 +28,7 @@ from steersman.tools.confine.path_errors import MissingPath, StaleFile, TooLarge
 from steersman.tools.confine.workspace import Workspace
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool, tool
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError
 from steersman.types.tools import ToolOutput
 
@@ -116,7 +117,8 @@ def _edit(workspace: Workspace, path: str, edits: Sequence[Edit], reader: str) -
     text = f"Edited {path!r}: {times}."
     if written.other_names:
         text += f" The file had {written.other_names} more names (hard links), which keep the old content."
-    return ToolOutput(text, {"path": name, "replacements": len(found), "diff": plan.format_diff()})
+    details = {"path": replace_lone_surrogates(name), "replacements": len(found), "diff": plan.format_diff()}
+    return ToolOutput(text, details)
 
 
 def _read_file(workspace: Workspace, path: str) -> bytes:

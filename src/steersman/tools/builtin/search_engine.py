@@ -5,14 +5,12 @@ The child gets open file descriptors and returns positions, not text. Both engin
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import selectors
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import IO, Any, NamedTuple, cast
 
 from steersman.tools.builtin import python_search as matching
@@ -29,6 +27,18 @@ _FLAGS = (
     "--color=never", "--no-heading", "--with-filename", "--line-number", "--column", "--byte-offset", "--null",
     "--max-columns=1", "--no-messages", "--regex-size-limit=10M", "--dfa-size-limit=100M",
 )  # fmt: skip
+
+
+def _load_program() -> str | None:
+    loader = getattr(matching, "__loader__", None)
+    try:
+        return None if loader is None else loader.get_source(matching.__name__)
+    except OSError:
+        return None  # installed without its source
+
+
+# Read once, at import: it runs outside the sandbox, and a command may be able to write to the folder of this code.
+_PROGRAM = _load_program()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +110,7 @@ def _parse_ripgrep_output(output: bytes, files: Sequence[int]) -> list[Hit]:
 
 
 def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> list[Hit]:
-    program = _load_program()
-    if not PYTHON or program is None:
+    if not PYTHON or _PROGRAM is None:
         raise ToolError("Nothing can be searched here: there is no ripgrep and no Python to run. Install ripgrep.")
     request: dict[str, Any] = {
         "pattern": query.pattern,
@@ -112,7 +121,7 @@ def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> 
         "seconds": int(watch.seconds) + _GRACE,
     }
     try:
-        status, output = _run_child([PYTHON, "-I", "-S", "-c", program, json.dumps(request)], files, watch)
+        status, output = _run_child([PYTHON, "-I", "-S", "-c", _PROGRAM, json.dumps(request)], files, watch)
     except OSError as error:
         raise ToolError(f"The search could not be started: {error.strerror}.") from error
     if status == matching.BAD_PATTERN:
@@ -123,14 +132,6 @@ def _search_with_python(query: Query, files: Sequence[int], watch: Deadline) -> 
     if status != 0:
         raise ToolError(f"The search for {query.pattern!r:.200} broke off: it needed too much memory or time.")
     return [Hit(*map(int, line.split())) for line in output.splitlines() if not line.startswith(b"file")]
-
-
-@cache
-def _load_program() -> str | None:
-    try:
-        return inspect.getsource(matching)
-    except OSError:
-        return None  # installed without its source
 
 
 def _run_child(command: Sequence[str], files: Sequence[int], watch: Deadline) -> tuple[int, bytes]:

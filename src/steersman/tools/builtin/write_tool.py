@@ -98,7 +98,7 @@ def _write(workspace: Workspace, path: str, content: str, reader: str) -> ToolOu
     words = [f"{'Created' if written.created else 'Replaced the content of'} {path!r}: {size}."]
     if written.other_names:
         words.append(f"The file had {written.other_names} more names (hard links), which keep the old content.")
-    details: dict[str, Any] = {"path": name, "created": written.created}
+    details: dict[str, Any] = {"path": replace_lone_surrogates(name), "created": written.created}
     before = _decode_old(old)
     if before is not None:
         words += _describe_differences(old or b"", before, content)
