@@ -21,9 +21,11 @@ from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.builtin.changes import (
     MAX_DIFF_LENGTH,
+    MAX_EDITS,
     MAX_REPLACEMENTS,
     Change,
     Edit,
+    Swap,
     apply_changes,
     build_swaps,
     compare_lines,
@@ -584,3 +586,24 @@ def test_the_line_end_of_a_place_depends_on_nothing_asked_before(text: str, plac
     page = TextFile(text)
     for place in places:
         assert page.find_line_end(place) == TextFile(text).find_line_end(place)
+
+
+def test_texts_whose_comparison_would_take_long_are_shown_as_replaced() -> None:
+    """Each of the passages between two that match would be searched for all the lines that occur often."""
+
+    def build(other: str) -> list[str]:
+        few = [line for number in range(560) for line in (f"{number}\n", f"{other}{number}\n")]
+        return [f"{other}\n", *few, *[line for number in range(430) for line in ("x\n", f"{other}x{number}\n")]]
+
+    start = time.process_time()
+    assert compare_lines(build("old"), build("new")) == [Swap(0, 1981, build("new"))]
+    assert time.process_time() - start < 5
+
+
+def test_an_edit_has_a_bounded_number_of_passages_to_look_for(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "long.txt").write_text("x" * 1_000_000)
+    edits = [Edit(f"y{number}", "z") for number in range(MAX_EDITS + 1)]
+    start = time.process_time()
+    with pytest.raises(ToolError, match="more than 1,000 edits"):
+        edit_tool(workspace)("long.txt", edits)
+    assert time.process_time() - start < 2

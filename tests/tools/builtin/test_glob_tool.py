@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,10 @@ def test_a_star_that_never_goes_back_finds_the_same(pattern: str, path: str) -> 
 def test_whatever_a_pattern_is_it_fits_or_not_or_says_why(pattern: str, path: str) -> None:
     with contextlib.suppress(ToolError):
         Glob(pattern).matches(path, path.rpartition("/")[2])
+
+
+@pytest.mark.parametrize("rest", ["{" * 960, "{," * 480])
+def test_braces_that_stay_open_are_read_in_one_pass(rest: str) -> None:
+    start = time.process_time()
+    assert Glob("{a,b}" * 6 + rest).matches(f"aabbab{rest}", f"aabbab{rest}")
+    assert time.process_time() - start < 2

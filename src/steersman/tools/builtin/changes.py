@@ -23,6 +23,9 @@ MAX_DIFF_LENGTH = 60_000
 MAX_REPLACEMENTS = 100_000
 """The most passages that the edits of one call replace."""
 
+MAX_EDITS = 1_000
+"""The most edits of one call: each is searched in the whole file."""
+
 _MAX_NUMBERS = 10
 _MAX_LINES = 5_000
 _MAX_HINT_LENGTH = 10_000
@@ -31,6 +34,7 @@ _MAX_HINTS = 3
 _MAX_COMPARED = 5
 _MAX_COMPARED_LINES = 4_000
 _MAX_EQUAL_PAIRS = 200_000
+_MAX_STEPS = 10_000_000
 _CONTEXT = 3
 # Characters that are taken for one another.
 _LOOKALIKES = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212\u00a0\u202f", "''\"\"---  ")
@@ -60,6 +64,8 @@ def find_changes(page: TextFile, edits: Sequence[Edit]) -> list[Change]:
 
     Raises `ValueError` that explains the problems of all edits together.
     """
+    if len(edits) > MAX_EDITS:
+        raise ValueError(f"There are more than {MAX_EDITS:,} edits. Make them in several calls, or use a program.")
     found: list[Change] = []
     problems: list[str] = []
     for number, edit in enumerate(edits):
@@ -214,26 +220,45 @@ def compare_lines(before: Sequence[str], after: Sequence[str]) -> list[Swap]:
     old_middle, new_middle = before[first : len(before) - last], after[first : len(after) - last]
     if not old_middle and not new_middle:
         return []
-    if (
-        len(old_middle) + len(new_middle) > _MAX_COMPARED_LINES
-        or _count_pairs(old_middle, new_middle) > _MAX_EQUAL_PAIRS
-    ):
+    found = None
+    if len(old_middle) + len(new_middle) <= _MAX_COMPARED_LINES:
+        found = _compare_short(old_middle, new_middle)
+    if found is None:
         return [Swap(first, len(before) - last, list(new_middle))]
-    # Imported late: difflib is only needed for short texts.
-    from difflib import SequenceMatcher
-
-    codes = SequenceMatcher(None, old_middle, new_middle, autojunk=False).get_opcodes()
-    return [
-        Swap(first + start, first + end, list(new_middle[low:high]))
-        for kind, start, end, low, high in codes
-        if kind != "equal"
-    ]
+    return [Swap(first + start, first + end, list(new_middle[low:high])) for start, end, low, high in found]
 
 
-def _count_pairs(before: Sequence[str], after: Sequence[str]) -> int:
-    """Count the pairs of equal lines, all of which are looked at for every difference that is found."""
+def _compare_short(before: Sequence[str], after: Sequence[str]) -> list[tuple[int, int, int, int]] | None:
+    """Find which lines differ; `None` where that takes too long."""
     counts = Counter(after)
-    return sum([counts[line] for line in before])
+    # How many pairs of equal lines there are up to each line.
+    pairs = [0, *accumulate([counts[line] for line in before])]
+    if pairs[-1] > _MAX_EQUAL_PAIRS:
+        return None
+    # Imported late: difflib is only needed for short texts.
+    from difflib import Match, SequenceMatcher
+
+    class TooLong(Exception):
+        pass
+
+    class Matcher(SequenceMatcher[str]):
+        steps = 0
+
+        def find_longest_match(
+            self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+        ) -> Match:
+            # It is called for every passage between two that match, and looks at all pairs there.
+            ahi = len(before) if ahi is None else ahi
+            self.steps += pairs[ahi] - pairs[alo]
+            if self.steps > _MAX_STEPS:
+                raise TooLong
+            return super().find_longest_match(alo, ahi, blo, bhi)
+
+    try:
+        codes = Matcher(None, before, after, autojunk=False).get_opcodes()
+    except TooLong:
+        return None
+    return [(start, end, low, high) for kind, start, end, low, high in codes if kind != "equal"]
 
 
 def build_swaps(text: str, lines: Sequence[str], changes: Sequence[Change]) -> Iterator[Swap]:

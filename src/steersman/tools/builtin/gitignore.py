@@ -35,8 +35,6 @@ _POSIX = {
     "upper": "A-Z",
     "xdigit": "0-9A-Fa-f",
 }
-_MAX_ALTERNATIVES = 64
-
 _STAR, _FOLDERS, _SLASH = "*", "**", "/"
 
 
@@ -55,23 +53,6 @@ def translate_glob(pattern: str) -> str:
     parts += [f"(?>(?:[^/]*/)*?{''.join(f'{segment}/' for segment in run)})" for run in middle if run]
     parts.append(f"(?:[^/]*/)*{'/'.join(last)}" if last else "(?s:.*)")
     return "".join(parts)
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """Expand `{a,b}` into patterns; braces without a comma or a closing brace stay as they are."""
-    found = [pattern]
-    done: list[str] = []
-    while found:
-        candidate = found.pop(0)
-        choice = _find_first_choice(candidate)
-        if choice is None:
-            done.append(candidate)
-        else:
-            start, end, options = choice
-            found[:0] = [candidate[:start] + option + candidate[end:] for option in options]
-        if len(found) + len(done) > _MAX_ALTERNATIVES:
-            raise BadGlob(f"its braces expand to more than {_MAX_ALTERNATIVES} patterns")
-    return list(dict.fromkeys(done))
 
 
 def _tokenize(pattern: str) -> Iterator[str]:
@@ -186,27 +167,6 @@ def _translate_segment(tokens: Sequence[str]) -> str:
         return pieces[0]
     middle = "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:-1] if piece)
     return f"{pieces[0]}{middle}[^/]*{pieces[-1]}"
-
-
-def _find_first_choice(pattern: str) -> tuple[int, int, list[str]] | None:
-    """Find the first `{a,b}`: its start, its end, and its options."""
-    for match in re.finditer(r"\\.|\{", pattern, re.DOTALL):
-        if match[0] == "{" and (found := _parse_options(pattern, match.start())) is not None:
-            return found
-    return None
-
-
-def _parse_options(pattern: str, start: int) -> tuple[int, int, list[str]] | None:
-    depth, begin = 0, start + 1
-    options: list[str] = []
-    for match in re.compile(r"\\.|[{},]", re.DOTALL).finditer(pattern, start):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if (match[0] == "," and depth == 1) or depth == 0:
-            options.append(pattern[begin : match.start()])
-            begin = match.end()
-        if depth == 0:
-            return (start, match.end(), options) if len(options) > 1 else None
-    return None
 
 
 @dataclass(frozen=True, slots=True)

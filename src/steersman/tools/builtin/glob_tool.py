@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from steersman.tools.builtin.gitignore import BadGlob, compile_any, expand_braces, translate_glob
+from steersman.tools.builtin.braces import expand_braces
+from steersman.tools.builtin.gitignore import BadGlob, compile_any, translate_glob
 from steersman.tools.builtin.walk import (
     DEFAULT_SECONDS,
     Deadline,
