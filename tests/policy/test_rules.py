@@ -47,6 +47,7 @@ BROKEN = {
     "write(src/../x)": r"'\.\.'",
     "write(src**)": "whole folders",
     "edit(**.py)": "whole folders",
+    "edit(*.{pem,key})": "a rule for each",
     "fetch(https://x.example)": "domain:",
     "fetch(domain:)": "domain:",
     "fetch(domain:a b)": "domain:",

@@ -24,6 +24,7 @@ MAX_TEXT_LENGTH = 10_000
 _URL = re.compile(r"https?://([A-Za-z0-9.-]+)(?::[0-9]{1,5})?(?:[/?#][!-\[\]-~]*)?")
 _ACROSS = re.compile(r"((?<![^/])\*\*/|\*\*)")
 _ACROSS_FOLDERS = {"**/": "(?:.*?/)??", "**": ".*?"}
+_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
 _MARKS = re.compile(r"[^\w\x00-\x7f]{30}")  # accents are no word characters
 
@@ -161,6 +162,8 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
         raise ValueError("a path with '..' could mean any place; write it from the workspace or from '/'")
     if any("**" in part and part != "**" for part in parts):
         raise ValueError("`**` stands for whole folders, as in src/** or **/*.py")
+    if _BRACES.search(text):
+        raise ValueError("braces stand for nothing here; write a rule for each, as in read(*.pem) and read(*.key)")
     text = normpath(os.path.expanduser(text) if text.startswith("~/") else text)
     for root in roots:
         text = text.removeprefix(f"{root.rstrip('/')}/")

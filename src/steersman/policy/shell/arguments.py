@@ -26,7 +26,7 @@ _LIMITS = {
 }
 # What may stand in the place of a value or an operand of a program that is known only from its manual.
 _EXACT_VALUE = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.,-]*")
-_EXACT_OPERAND = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_./-]*")
+_EXACT_OPERAND = re.compile(r"[A-Za-z0-9_.](?:[A-Za-z0-9_./-]|::)*")
 _BACK = re.compile(r"\.\.?\*+")  # older shells expand `.*` to `..` as well
 _TARGET = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
 _HIDDEN = re.compile(r"(?:^|/)\.[^/]*\*")  # `.g*` may become `.git`
