@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,10 @@ def test_frozen_values_can_be_copied_and_pickled() -> None:
     assert type(copy.deepcopy(FrozenDict(a=1))) is FrozenDict
 
 
+# Who reads a transcript later may have less of the stack left than the one who has written it.
+DEEPEST = "[" * 127 + "]" * 127
+
+
 @each_row(
     ("arguments", "value", "raw"),
     [
@@ -88,7 +93,9 @@ def test_frozen_values_can_be_copied_and_pickled() -> None:
         ('"{}"', {}, '"{}"'),
         ('{"a": NaN}', {}, '{"a": NaN}'),
         ("[" * 100_000, {}, "[" * 100_000),
-        ('{"a":' * 700 + "1" + "}" * 700, {}, '{"a":' * 700 + "1" + "}" * 700),
+        ('{"a":' + DEEPEST + "}", {"a": msgspec.json.decode(DEEPEST)}, None),
+        ('{"a":[' + DEEPEST + "]}", {}, '{"a":[' + DEEPEST + "]}"),
+        ('{"a":"' + "[" * 200 + '\\"[' + '", "b":{}}', {"a": "[" * 200 + '"[', "b": {}}, None),
     ],
     ids=lambda value: repr(value)[:20],
 )

@@ -6,7 +6,7 @@ track them (`gc=False`): a long run has many of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias, cast
 
 import msgspec
@@ -141,6 +141,10 @@ def has_truncated_call(calls: Sequence[ToolCall]) -> bool:
     return any([call.raw_arguments is not None and call.is_truncated for call in calls])
 
 
+MAX_DEPTH = 128
+"""Arguments that are nested more deeply are no tool's, and kept as written: who reads them has only so much stack."""
+
+
 def parse_tool_call(
     id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
 ) -> ToolCall:
@@ -153,7 +157,9 @@ def parse_tool_call(
         if isinstance(value, dict):
             is_flat = type(arguments) is str and "[" not in arguments and arguments.find("{", 1) < 0
             items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
-            return ToolCall(id, name, FrozenDict(items) if is_flat else freeze(items), None, signature, provider_id)
+            return ToolCall(
+                id, name, FrozenDict(items) if is_flat else _freeze_arguments(items), None, signature, provider_id
+            )
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         pass
     value, raw = _parse_unusual_arguments(arguments)
@@ -171,7 +177,7 @@ def _parse_unusual_arguments(arguments: object) -> tuple[dict[str, Any], str | N
         # Surrogate pairs that came in two deltas are joined; a lone surrogate stays, and does not parse.
         arguments = arguments.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     try:
-        value: object = freeze(_decode_json(arguments))
+        value: object = _freeze_arguments(_decode_json(arguments))
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return FrozenDict(), arguments
     if value is None:
@@ -182,3 +188,16 @@ def _parse_unusual_arguments(arguments: object) -> tuple[dict[str, Any], str | N
 
 
 _decode_json = msgspec.json.Decoder().decode
+_CONTAINERS = frozenset((dict, list))
+
+
+def _freeze_arguments(value: Any) -> Any:
+    """Freeze what was decoded; `RecursionError` if it is nested too deeply."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [item for item in level if type(item) in _CONTAINERS]
+        if not level:
+            return freeze(value)
+        inner: list[Iterable[Any]] = [outer.values() if type(outer) is dict else outer for outer in level]
+        level = [item for items in inner for item in items]
+    raise RecursionError
