@@ -307,6 +307,12 @@ def test_a_forbidden_name_is_forbidden_in_every_folder_and_with_what_is_in_it() 
     assert [says(policy, "read", path=path) for path in paths] == ["deny"] * 5 + ["allow"] * 3
 
 
+@pytest.mark.parametrize("path", ["/etc/keys/x", "//etc/keys/x", "///etc//keys/x"])
+def test_a_forbidden_absolute_path_is_forbidden_with_any_number_of_slashes(path: str) -> None:
+    for rule in ("read(/etc/keys/**)", "read(//etc/keys/**)"):
+        assert says(Approval("bypass", deny=[rule]), "read", path=path) == "deny"
+
+
 @pytest.mark.parametrize(
     ("path", "outcome"),
     [(".", "ask"), ("src", "allow"), ("secrets", "deny"), ("secrets/deep", "deny"), ("/", "ask"), ("", "ask")],

@@ -124,8 +124,12 @@ class PathForms:
 
 
 def _make_absolute(path: str, roots: tuple[str, ...]) -> str:
-    whole = normpath(path if path.startswith("/") else f"{roots[0]}/{path}")
-    return f"/{whole.lstrip('/')}"  # POSIX keeps two slashes at the start
+    return _join_slashes(normpath(path if path.startswith("/") else f"{roots[0]}/{path}"))
+
+
+def _join_slashes(path: str) -> str:
+    """Make one slash of those at the start, of which POSIX keeps two."""
+    return f"/{path.lstrip('/')}" if path.startswith("/") else path
 
 
 def _make_relative(path: str, roots: tuple[str, ...]) -> str:
@@ -164,7 +168,7 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
         raise ValueError("`**` stands for whole folders, as in src/** or **/*.py")
     if _BRACES.search(text):
         raise ValueError("braces stand for nothing here; write a rule for each, as in read(*.pem) and read(*.key)")
-    text = normpath(os.path.expanduser(text) if text.startswith("~/") else text)
+    text = _join_slashes(normpath(os.path.expanduser(text) if text.startswith("~/") else text))
     for root in roots:
         text = text.removeprefix(f"{root.rstrip('/')}/")
     loose = fold_lookalikes(text)
