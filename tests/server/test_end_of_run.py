@@ -131,6 +131,23 @@ async def test_a_message_that_starts_a_run_says_what_becomes_of_questions(action
     assert results == ["denied"]
 
 
+@pytest.mark.parametrize(
+    ("body", "options", "decision"),
+    [({"approvals": "deny"}, {}, "denied"), ({}, {"approval_timeout": 0.05}, "expired")],
+)
+async def test_no_sub_agent_has_questions_wait_for_longer_than_the_server(
+    body: dict[str, str], options: Any, decision: str
+) -> None:
+    """Section 6: also one that was made to wait for answers, and alone asks."""
+    helper = make_agent(call("deploy", target="live"), "Done.", approve="wait")()
+    script = call("helper", prompt="Deploy."), "I see."
+    async with run_server(make_agent(*script, tools=[helper.as_tool("helper", "Helps.")]), **options) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Deploy.", **body})
+        events = await client.collect(id)
+    assert [event["decision"] for _, event in events if event["type"] == "approval_resolved"] == [decision]
+
+
 async def test_a_prompt_that_is_sent_twice_while_a_run_ends_counts_once() -> None:
     """S5: both get the same receipt, and neither is refused because the other one has started a run."""
     hold = Hold()

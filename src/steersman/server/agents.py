@@ -18,8 +18,5 @@ async def make_agent(
     name = outline.agent
     made = agents.get(name) or next(iter(agents.values()))
     agent = await make_named_agent(name, made)
-    if agent.config.approve == "wait":
-        # Whether questions wait is up to the messages that start runs, also where one says that none may.
-        agent.configure(approve=None)
     restore_settings(agent, outline.settings, session_id, models)
     return agent

@@ -18,6 +18,7 @@ from steersman.context.entries import Entry
 from steersman.events.dispatch import SubscriptionId
 from steersman.events.stream import EventStream
 from steersman.loop.entry import Start, start_run
+from steersman.loop.questions import BY_LOOP, Answer
 from steersman.server.answers import make_answer, read_answer
 from steersman.server.hub import Hub
 from steersman.server.order_starts import feed_followers, follow_orders
@@ -316,11 +317,18 @@ class LiveSession(Receipts):
         if isinstance(event, ApprovalResolved):
             self._outline.resolved.add(event.approval_id)
         if isinstance(event, ApprovalRequested):
+            self._deny_unless_answered(event.approval_id)
             call = event.tool_call_id if event.parent_tool_call_id is None else ""
             replaced = list_replaced(self._to_ask_again, event.approval_id, call)
             self._outline.resolved |= replaced
             for id in (event.approval_id, *replaced):
                 self._to_ask_again.pop(id, None)
+
+    def _deny_unless_answered(self, approval_id: str) -> None:
+        """Deny a question in a run whose questions do not wait, also where a sub-agent would have one wait."""
+        question = self.agent.questions.open.get(approval_id)
+        if self._answering is None and question is not None and question.answerers:
+            question.decide(Answer("denied", BY_LOOP, "nobody waits for the question"))
 
     # Following runs
 

@@ -89,8 +89,7 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     need = _find_need(run, slot, tool)
     if not isinstance(need, _Need):
         return need
-    unsure = _may_change_before(run, slot)
-    effect = await _find_effect(run, slot, tool)
+    unsure, effect = _may_change_before(run, slot), await _find_effect(run, slot, tool)
     if unsure and not _may_change_before(run, slot):
         # The earlier calls ended while the effect was looked for: it may have been looked for too early.
         unsure, effect = False, await _find_effect(run, slot, tool)
@@ -281,8 +280,9 @@ async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial
         question.open()
         question.close()
         return need.deny_unasked()
-    seconds = owner.config.approve_timeout
-    question = Question(levels, _build_fields(run, slot, need), seconds, runs[runs.index(owner) :])
+    answerers = runs[runs.index(owner) :]
+    seconds = min((limit for each in answerers if (limit := each.config.approve_timeout) is not None), default=None)
+    question = Question(levels, _build_fields(run, slot, need), seconds, answerers)
     question.is_moot = lambda: _find_need(run, slot, tool) is None
     timer = None
     if seconds is not None:
@@ -298,7 +298,7 @@ async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial
         if timer is not None:
             timer.cancel()
         question.close()
-    # It came from the application, which talks to the outermost agent; that of a sub-agent may have many users.
+    # The application talks to the outermost agent; that of a sub-agent may have many users.
     return _apply_answer(runs[-1], slot, need, answer)
 
 
