@@ -388,8 +388,8 @@ def test_hosts_below_one() -> None:
 
 def test_other_tools_are_judged_by_an_argument() -> None:
     policy = Approval(
-        deny=["pay(to=evil*)"],
-        allow=["deploy(target=staging)", "mcp:fs:write(path=out/*)", "pay(amount=5)", "flag(on=true)"],
+        deny=["pay(to = evil*)"],
+        allow=["deploy( target = staging )", "mcp:fs:write(path=out/*)", "pay(amount=5)", "flag(on=true)"],
     )
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("deploy", {"target": "staging"}, "allow"),
@@ -403,6 +403,8 @@ def test_other_tools_are_judged_by_an_argument() -> None:
         ("pay", {"amount": 5, "to": "Ada"}, "allow"),
         ("pay", {"amount": 50, "to": "Ada"}, "ask"),
         ("pay", {"amount": 5, "to": "EVIL corp"}, "deny"),
+        ("pay", {"amount": 5, "to": " evil corp"}, "deny"),
+        ("deploy", {"target": " staging"}, "ask"),
         ("pay", {"amount": 5, "to": ["evil"]}, "ask"),
         ("pay", {"amount": 5}, "ask"),
         ("flag", {"on": True}, "allow"),

@@ -242,17 +242,17 @@ class Argument:
         text = _to_text(value)
         if text is None:
             return "maybe"
-        forms = (fold_lookalikes(text), fold_lookalikes(normpath(text)))
+        forms = [fold_lookalikes(form) for form in (text, text.strip(), normpath(text.strip()))]
         return "yes" if any(self.loose.fullmatch(form) for form in forms) else "no"
 
 
 def parse_argument(pattern: str) -> Argument:
     """Parse the parentheses of a rule for any other tool, such as `deploy(target=staging)`."""
-    name, equals, text = pattern.partition("=")
-    if not equals or not name.strip() or not text:
+    name, equals, text = [part.strip() for part in pattern.partition("=")]
+    if not equals or not name or not text:
         raise ValueError("say which argument is meant, as in deploy(target=staging)")
     return Argument(
-        name.strip(),
+        name,
         re.compile(translate_pattern(text), re.DOTALL),
         re.compile(translate_pattern(fold_lookalikes(text)), re.DOTALL),
     )
