@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +17,7 @@ from steersman.tools.confine.workspace import MissingPath, Workspace, WorkspaceE
 from steersman.tools.front_matter import BadFrontMatter, parse_front_matter
 from steersman.tools.output import ToolContext
 from steersman.tools.read_budget import BudgetSpent, ReadBudget
-from steersman.tools.text import to_one_line
+from steersman.tools.text import find_similar, to_one_line
 from steersman.tools.tool import Tool, tool
 from steersman.types.errors import ToolError
 
@@ -234,7 +233,7 @@ def _make_skill_tool(skills: dict[str, Skill]) -> Tool:
 
 
 def _describe_unknown(name: str, names: list[str]) -> str:
-    near = get_close_matches(name, names, 1)
+    near = find_similar(name, names)
     text = f"No skill named {name!r:.100}. Skills: {to_one_line(', '.join(names), 2_000)}."
     return f"{text} Did you mean {near[0]!r}?" if near else text
 

@@ -7,6 +7,7 @@ from operator import is_
 from types import FunctionType
 from typing import Any, Protocol, TypeAlias, cast
 
+from steersman.tools.text import find_similar
 from steersman.tools.tool import Tool, make_tool
 
 
@@ -116,11 +117,9 @@ def _find_members(item: Any) -> Sequence[Tool] | None:
 
 def describe_unknown_tool(name: str, names: Iterable[str]) -> str:
     """Describe a call of an unknown tool, for the model."""
-    from difflib import get_close_matches  # a millisecond at import, and only errors need it
-
     known = list(names)
     text = f"No tool named {name!r}. Available tools: {', '.join(known) or 'none'}."
-    near = get_close_matches(name, known, 1)
+    near = find_similar(name, known)
     return f"{text} Did you mean {near[0]!r}?" if near else text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import nlargest
 from typing import Any, cast
 from unicodedata import category
 
@@ -10,6 +11,27 @@ from steersman.types.content import replace_lone_surrogates
 
 # Unicode categories: control characters, invisible and bidirectional formatting, lone surrogates, private use.
 _INVISIBLE = frozenset(("Cc", "Cf", "Co", "Cs"))
+
+_MAX_WORD = 300
+_MAX_COMPARED = 10
+
+
+def find_similar(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Find the texts most like a word, the nearest first; in little time, also where a project chose what is known.
+
+    To compare two texts takes up to the cube of their length: only those with the most letters in common are.
+    """
+    # A millisecond at import, and only errors need it.
+    from difflib import SequenceMatcher, get_close_matches
+
+    word = word[:_MAX_WORD]
+    matcher = SequenceMatcher(b=word)
+
+    def count_common_letters(other: str) -> float:
+        matcher.set_seq1(other[: 2 * _MAX_WORD])
+        return matcher.quick_ratio()
+
+    return get_close_matches(word, nlargest(_MAX_COMPARED, known, key=count_common_letters), most)
 
 
 def format_value(value: Any, limit: int = 80) -> str:

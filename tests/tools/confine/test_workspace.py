@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -621,3 +623,19 @@ def test_a_full_disk_leaves_the_old_content(tmp_path: Path) -> None:
         [f"'a.txt' {words}", f"'new/folder/b.txt' {words}", "b'old' ['a.txt']"],
         "",
     )
+
+
+def test_similar_names_are_found_soon_whatever_a_project_calls_its_files(tmp_path: Path) -> None:
+    """Names of the same letters in another order are compared for longest."""
+    letters = random.Random(1)
+
+    def make_name() -> str:
+        return "".join(letters.choice("ab") for _ in range(198))
+
+    for _ in range(3_000):
+        (tmp_path / make_name()).touch()
+    wanted = make_name()
+    start = time.process_time()
+    with pytest.raises(MissingPath):
+        Workspace(tmp_path).read_bytes(wanted, limit=1)
+    assert time.process_time() - start < 2

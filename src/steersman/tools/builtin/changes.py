@@ -9,12 +9,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import accumulate, pairwise
 from typing import Annotated, NamedTuple
 
 from steersman.tools.builtin.encoding import TextFile, normalize_line_ends
-from steersman.tools.text import format_value
+from steersman.tools.text import find_similar, format_value
 from steersman.types.content import replace_lone_surrogates
 
 MAX_DIFF_LENGTH = 60_000
@@ -31,7 +30,6 @@ _MAX_LINES = 5_000
 _MAX_HINT_LENGTH = 10_000
 _MAX_SHOWN = 300
 _MAX_HINTS = 3
-_MAX_COMPARED = 5
 _MAX_COMPARED_LINES = 4_000
 _MAX_EQUAL_PAIRS = 200_000
 _MAX_STEPS = 10_000_000
@@ -169,21 +167,11 @@ def _simplify(text: str) -> str:
 
 
 def _suggest_nearest_line(page: TextFile, old: str) -> str | None:
-    # Imported late: difflib is only needed for this hint.
-    from difflib import SequenceMatcher, get_close_matches
-
     wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")[:_MAX_SHOWN]
     numbers: dict[str, int] = {}
     for number, line in enumerate(page.text.split("\n", _MAX_LINES)[:_MAX_LINES], 1):
         numbers.setdefault(line.strip()[:_MAX_SHOWN], number)
-    # To compare two lines takes up to the cube of their length: only those with the most letters in common are.
-    matcher = SequenceMatcher(b=wanted)
-
-    def count_common_letters(line: str) -> float:
-        matcher.set_seq1(line)
-        return matcher.quick_ratio()
-
-    near = get_close_matches(wanted, nlargest(_MAX_COMPARED, numbers, key=count_common_letters), 1)
+    near = find_similar(wanted, numbers)
     if not near:
         return None
     shown = format_value(near[0], _MAX_SHOWN)

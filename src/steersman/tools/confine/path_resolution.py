@@ -18,6 +18,7 @@ from typing import NoReturn
 from steersman.tools.confine.denied_paths import has_denied_paths
 from steersman.tools.confine.path_errors import MissingPath, WorkspaceError, WrongKind, make_outside_error
 from steersman.tools.confine.syscalls import FOLDER, is_pseudo_file, openat2
+from steersman.tools.text import find_similar
 
 _MAX_SYMLINKS = 40
 _MAX_NAMES = 5_000
@@ -204,9 +205,6 @@ class _Walk:
 
 def raise_missing(place: ResolvedPath, path: str) -> NoReturn:
     """Raise `MissingPath`, with similar names that do exist."""
-    # Imported late: difflib is only needed for this error.
-    from difflib import get_close_matches
-
     name = place.rest[0]
     where = "/".join(place.names)
     text = f"{path!r} does not exist."
@@ -215,7 +213,7 @@ def raise_missing(place: ResolvedPath, path: str) -> NoReturn:
     # Where a rule denies paths, their names are not told either.
     names = [] if has_denied_paths() else _list_names(place.folder)
     by_case = {known.casefold(): known for known in names}
-    near = [by_case[known] for known in get_close_matches(name.casefold(), by_case, 3)]
+    near = [by_case[known] for known in find_similar(name.casefold(), by_case, 3)]
     if near:
         text += f" Similar names in {where or '.'!r}: {', '.join(map(repr, near))}."
     raise MissingPath(text)

@@ -22,7 +22,7 @@ from steersman.tools.schema.checks import (
     make_length_tests,
     run_tests,
 )
-from steersman.tools.text import format_value
+from steersman.tools.text import find_similar, format_value
 
 
 class NodeCompiler(Protocol):
@@ -194,9 +194,7 @@ def _compile_other_properties(
 
 
 def _suggest_name(key: Any, names: Sequence[str]) -> str:
-    from difflib import get_close_matches  # a millisecond at import, and only errors need it
-
-    near = get_close_matches(key, names[:MAX_NAMED], 1) if isinstance(key, str) else []
+    near = find_similar(key, names[:MAX_NAMED]) if isinstance(key, str) else []
     known = f"there are {join_some(names, len(names))}" if names else "none are taken"
     return f"there is no such parameter; {f'did you mean {near[0]!r}?' if near else known}"
 
