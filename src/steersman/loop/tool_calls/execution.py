@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, cast, get_args
@@ -31,8 +31,11 @@ from steersman.types.tools import Effect, Prun, ToolOutput
 
 ABORTED = "tool call cancelled: operation aborted"
 _NO_KEYS: frozenset[str] = frozenset()
-_EMPTY = ToolResultMessage()
-_STATUS = {status: FrozenDict({"status": status}) for status in get_args(ToolStatus)}
+# What the results of calls have in common, by how the call ended.
+_RESULTS: dict[ToolStatus, ToolResultMessage] = {
+    status: ToolResultMessage(synthetic=status in ("not_started", "interrupted"), details={"status": status})
+    for status in get_args(ToolStatus)
+}
 
 
 class Slot:
@@ -147,18 +150,19 @@ def settle(
         emit_start(run, slot)
     call = slot.call
     content = output if isinstance(output, str) else output.content
-    slot.result = msgspec.structs.replace(
-        _EMPTY,
+    result = msgspec.structs.replace(
+        _RESULTS[status],
         content=FrozenList((TextContent(content),)) if isinstance(content, str) else content,
         timestamp=run.clock(),
-        synthetic=status in ("not_started", "interrupted"),
         tool_call_id=call.id,
         tool_name=call.name,
         is_error=is_error,
-        details={**details, "status": status} if details else _STATUS[status],
     )
+    if details:
+        result = msgspec.structs.replace(result, details={**details, "status": status})
+    slot.result = result
     if run.is_wanted(ToolExecutionEnd):
-        _show_end(run, slot, slot.result)
+        _show_end(run, slot, result)
     run.wake()
 
 
@@ -190,31 +194,19 @@ _LARGE = 1_000_000
 
 
 def begin_call(run: Run, slot: Slot) -> None:
-    """Run a call that has started in a task of its own, with its timeout."""
+    """Run a call that has started in a task of its own, with its timeout; from Python 3.12 on, take its first step."""
     tool = cast(Tool, slot.tool)
     loop = asyncio.get_running_loop()
-    slot.task = _start_task(loop, _execute(run, slot, tool), slot.context)
+    work, name, context = _execute(run, slot, tool), tool.name, slot.context
+    if not isinstance(loop, asyncio.BaseEventLoop) or loop.get_task_factory() is not None:
+        slot.task = loop.create_task(work, name=name, context=context)  # the loop makes its tasks in its own way
+    elif sys.version_info >= (3, 12):
+        slot.task = asyncio.Task(work, loop=loop, name=name, context=context, eager_start=True)
+    else:
+        slot.task = asyncio.Task(work, loop=loop, name=name, context=context)
     timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
     if timeout is not None and slot.result is None:
         slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
-
-
-if sys.version_info >= (3, 12):
-
-    def _start_task(
-        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context | None
-    ) -> asyncio.Task[None]:
-        """A task whose first step is taken at once, unless the loop makes its tasks in its own way."""
-        if isinstance(loop, asyncio.BaseEventLoop) and loop.get_task_factory() is None:
-            return asyncio.Task(work, loop=loop, context=context, eager_start=True)
-        return loop.create_task(work, context=context)
-
-else:
-
-    def _start_task(
-        loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context | None
-    ) -> asyncio.Task[None]:
-        return loop.create_task(work, context=context)
 
 
 def _expire(run: Run, slot: Slot, text: str) -> None:
