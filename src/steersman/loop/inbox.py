@@ -13,9 +13,16 @@ import msgspec
 
 from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, check_one_of, resolve
 from steersman.policy.filters import apply_filters
-from steersman.types.events import InputRejected, MessageEnd, MessageStart
+from steersman.types.events import AgentEvent, InputRejected, MessageEnd, MessageStart
 from steersman.types.ids import new_id
-from steersman.types.messages import AgentMessage, AssistantMessage, ExtensionMessage, UserMessage, to_message
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    ExtensionMessage,
+    ToolResultMessage,
+    UserMessage,
+    to_message,
+)
 
 if TYPE_CHECKING:
     from steersman.loop.run import Run
@@ -293,6 +300,22 @@ def add_message(run: Run, message: AgentMessage) -> str:
     entry_id = run.append(message)
     run.emit_message(MessageEnd, message)
     return entry_id
+
+
+def add_results(run: Run, results: Sequence[ToolResultMessage]) -> None:
+    """Add the results of tool calls to the log; where only a reader gets their events, it gets all at once."""
+    if not run.is_only_read:
+        for result in results:
+            add_message(run, result)
+        return
+    events: list[AgentEvent] = []
+    for result in results:
+        message = result if result.timestamp else msgspec.structs.replace(result, timestamp=run.clock())
+        start = MessageStart(run.loop_id, run.seq, run.clock(), message)
+        run.append(message)
+        events += (start, MessageEnd(run.loop_id, run.seq + 1, run.clock(), message))
+        run.seq += 2
+    run.channel.push_all(events)
 
 
 def open_inbox(run: Run) -> None:

@@ -187,6 +187,14 @@ class Run:
         """Whether there is a reader, or a subscriber that wants every delta; they get the events of sub-agents too."""
         return not self.channel.detached or bool(self.dispatcher.delta_callbacks) or self.witness is not None
 
+    @property
+    def is_only_read(self) -> bool:
+        """Whether events that are due now have a reader, and nobody who sees them one by one."""
+        if self.outside:
+            self.flush_outside()
+        is_watched = bool(self.dispatcher.callbacks) or self.witness is not None
+        return not is_watched and not self.channel.detached and self.ending.phase < _ENDED
+
     def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
         if self.is_wanted(kind):

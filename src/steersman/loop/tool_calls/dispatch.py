@@ -12,7 +12,7 @@ from operator import attrgetter
 import msgspec
 
 from steersman.loop.config import Batched, SteeringPolicy
-from steersman.loop.inbox import add_message
+from steersman.loop.inbox import add_results
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save_intent
 from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_call, emit_start, settle
@@ -66,8 +66,7 @@ async def execute_tool_calls(
             if slot.result is None:
                 settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
         turn.results = [slot.result for slot in batch if slot.result is not None]
-        for result in turn.results:
-            add_message(run, result)
+        add_results(run, turn.results)
     return Outcome(
         [effect for slot in batch for effect in slot.effects],
         terminate=bool(batch) and all([slot.terminate for slot in batch]),
