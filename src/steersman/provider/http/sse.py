@@ -6,7 +6,7 @@ of a chunk are handled in bulk: many small events in a chunk and one event of ma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
@@ -197,14 +197,22 @@ def _split_usual_events(text: str) -> list[Event] | None:
     """Return the events if all have the same one of two usual forms: a line of data, alone or after a name."""
     if not text.endswith("\n\n"):
         return None
+    lines = text[:-1].split("\n")
     if text.startswith("data: "):
-        blocks = text[6:-2].split("\n\ndata: ")
-        return list(zip(repeat(""), blocks)) if text.count("\n") == 2 * len(blocks) else None
-    if not text.startswith("event: "):
+        return None if any(lines[1::2]) else _pair(repeat(""), _strip(lines[::2], "data: "))
+    if not text.startswith("event: ") or any(lines[2::3]):
         return None
-    parts = [block.partition("\ndata: ") for block in text[7:-2].split("\n\nevent: ")]
-    events = [(name, data) for name, found, data in parts if found]
-    return events if len(events) == len(parts) and text.count("\n") == 3 * len(parts) else None
+    return _pair(_strip(lines[::3], "event: "), _strip(lines[1::3], "data: "))
+
+
+def _strip(lines: list[str], prefix: str) -> Iterable[str] | None:
+    """The lines without a prefix that all of them have."""
+    found = all(map(str.startswith, lines, repeat(prefix)))
+    return map(str.removeprefix, lines, repeat(prefix)) if found else None
+
+
+def _pair(names: Iterable[str] | None, data: Iterable[str] | None) -> list[Event] | None:
+    return None if names is None or data is None else list(zip(names, data, strict=False))
 
 
 def _strip_comments(block: bytes) -> bytes:

@@ -7,7 +7,7 @@ decoding for the chunks that match.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 
@@ -201,27 +201,30 @@ def is_json(text: str) -> bool:
     return True
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: Any = None
-    cache_write_tokens: Any = None
-    reasoning_tokens: Any = None
+_MOST = 10**15
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)] | None
 
 
-class _Counts(msgspec.Struct):
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-    total_tokens: Any = None
-    prompt_tokens_details: msgspec.Raw = NOTHING
-    completion_tokens_details: msgspec.Raw = NOTHING
-    prompt_cache_hit_tokens: Any = None
-    cached_tokens: Any = None
+class _Details(msgspec.Struct, gc=False):
+    cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
+    reasoning_tokens: _Count = None
+
+
+class _Counts(msgspec.Struct, gc=False):
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
+    total_tokens: _Count = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: _Count = None
+    cached_tokens: _Count = None
     cost: Any = None
 
 
 _NO_DETAILS = _Details()
 _counts = msgspec.json.Decoder(_Counts)
-_details = msgspec.json.Decoder(_Details | None)
-_MOST = 10**15
+_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 
 
 def decode_usage(raw: msgspec.Raw) -> Usage | None:
@@ -229,21 +232,36 @@ def decode_usage(raw: msgspec.Raw) -> Usage | None:
     try:
         counts = _counts.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return None  # malformed usage must not lose the answer
-    prompt, completion = _decode_count(counts.prompt_tokens), _decode_count(counts.completion_tokens)
+        counts = _decode_counts_leniently(raw)
+    prompt, completion = counts.prompt_tokens, counts.completion_tokens
     if prompt is None and completion is None:
         return None
-    details = _decode_details(counts.prompt_tokens_details)
-    cached = _decode_count(details.cached_tokens)
+    details = counts.prompt_tokens_details or _NO_DETAILS
+    cached, written = details.cached_tokens, details.cache_write_tokens
     if cached is None:
-        cached = _decode_count(counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens)
-    written = _decode_count(details.cache_write_tokens)
-    reasoning = _decode_count(_decode_details(counts.completion_tokens_details).reasoning_tokens)
-    total = _decode_count(counts.total_tokens)
-    if completion is not None and reasoning and total == (prompt or 0) + completion + reasoning:
+        cached = counts.prompt_cache_hit_tokens if counts.cached_tokens is None else counts.cached_tokens
+    reasoning = (counts.completion_tokens_details or _NO_DETAILS).reasoning_tokens
+    if completion is not None and reasoning and counts.total_tokens == (prompt or 0) + completion + reasoning:
         completion += reasoning  # xAI and others do not include it in the output
     fresh = None if prompt is None else max(0, prompt - (cached or 0) - (written or 0))
     return Usage(fresh, completion, cached, written, reasoning, cost=_decode_cost(counts.cost))
+
+
+def _decode_counts_leniently(raw: msgspec.Raw) -> _Counts:
+    """Decode counts of which some are malformed: they must not lose the others, or the answer."""
+    try:
+        return msgspec.convert(_clean_counts(msgspec.json.decode(raw)) or {}, _Counts)
+    except (msgspec.DecodeError, RecursionError):
+        return _Counts()
+
+
+def _clean_counts(given: Any) -> dict[str, Any] | None:
+    """The counts without what is malformed; some gateways send an empty list for no details."""
+    if not isinstance(given, dict):
+        return None
+    fields = cast(dict[str, Any], given)
+    counts = {name: _decode_count(value) for name, value in fields.items()}
+    return {**counts, **{name: _clean_counts(fields.get(name)) for name in _DETAILS}, "cost": fields.get("cost")}
 
 
 def _decode_number(value: object) -> float | None:
@@ -274,16 +292,6 @@ def _decode_cost(value: object) -> float | None:
     return _decode_number(value)
 
 
-def _decode_details(raw: msgspec.Raw) -> _Details:
-    """Decode token details; some gateways send an empty list for none."""
-    if raw is NOTHING:
-        return _NO_DETAILS
-    try:
-        return (_details.decode(raw) if raw else None) or _NO_DETAILS
-    except (msgspec.DecodeError, RecursionError):
-        return _NO_DETAILS
-
-
 _PROBE = "?"
 # To try a place takes as long as to read the chunk, and a chunk of 1 MB may have the text at 250,000 of them.
 _MOST_PLACES = 16
@@ -305,8 +313,7 @@ class Frame:
         """Return the texts of the events from `start` on, up to one that does not match the frame or has escapes."""
         before, after, first, last = self._before, self._after, self._start, self._end
         found: list[str] = []
-        for at in range(start, len(events)):
-            event, data = events[at]
+        for event, data in events[start:]:
             if event or not (data.startswith(before) and data.endswith(after)):
                 break
             words = data[first:last]
@@ -317,14 +324,13 @@ class Frame:
 
     def read_arguments(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
         """Return the fragments of arguments of the events from `start` on, up to one that does not match the frame."""
-        before, after, first, last = self._before, self._after, self._start - 1, self._end + 1
+        before, after, first, last = self._before, self._after, self._start - 1, self._end + 1 or None
         found: list[str] = []
-        for at in range(start, len(events)):
-            event, data = events[at]
+        for event, data in events[start:]:
             if event or not (data.startswith(before) and data.endswith(after)):
                 break
             try:
-                words = _decode_text(data[first : last or None])
+                words = _decode_text(data[first:last])
             except (msgspec.DecodeError, UnicodeEncodeError):
                 break
             if not words:

@@ -59,22 +59,8 @@ class OpenAIChatDecoder:
     """Decodes one answer."""
 
     __slots__ = (
-        "_blocks",
-        "_choice",
-        "_empty_chunks",
-        "_frame",
-        "_framed",
-        "_growing",
-        "_has_open_text",
-        "_hot_frame",
-        "_id",
-        "_model",
-        "_quirks",
-        "_reason",
-        "_refusal",
-        "_unknown_events",
-        "_usage",
-        "done",
+        "_blocks", "_choice", "_empty_chunks", "_frame", "_framed", "_growing", "_has_open_text", "_hot_frame", "_id",
+        "_model", "_quirks", "_reason", "_refusal", "_unknown_events", "_usage", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, quirks: Quirks, names: KnownNames) -> None:
@@ -113,10 +99,11 @@ class OpenAIChatDecoder:
 
     def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
-        at = 0
-        while at < len(events) and not self.done:
+        at, end = 0, len(events)
+        while at < end and not self.done:
             # The fast path: nearly every event holds only more text, or more arguments.
-            if self._hot_frame is not None and (count := self._read_framed(self._hot_frame, events, at, out)):
+            frame = self._hot_frame
+            if frame is not None and (count := self._read_framed(frame, events, at, out)):
                 at += count
                 continue
             event, data = events[at]
@@ -126,17 +113,19 @@ class OpenAIChatDecoder:
                 self._stop_blocks(out)
                 return
             try:
-                chunk: Chunk | None = decode_chunk(data)
+                chunk: Chunk = decode_chunk(data)
             except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-                chunk = self._decode_leniently(event, data)
+                found = self._decode_leniently(event, data)
                 if self.done:
                     self._stop_blocks(out)
-            if chunk is None:
-                continue
+                if found is None:
+                    continue
+                chunk = found
+            call = self._growing
             if self._has_open_text:
                 extended = self._extend_text(chunk, event, data, out)
             else:
-                extended = self._growing is not None and self._extend_call(self._growing, chunk, event, data, out)
+                extended = call is not None and self._extend_call(call, chunk, event, data, out)
             if not extended:
                 self._add_chunk(chunk, event, data, out)
 
@@ -177,10 +166,17 @@ class OpenAIChatDecoder:
         """Add a chunk that is not only more text."""
         if chunk.usage is not NOTHING and chunk.usage != _NULL:
             self._usage = chunk.usage
-        if not chunk.choices or chunk.error is not None or event == "error":
+        choices = chunk.choices
+        if not choices or chunk.error is not None or event == "error":
             self._add_without_choice(chunk, event, data)
-        else:
-            self._add_choice(chunk, data, out)
+            return
+        choice = choices[0]
+        if choice.index != self._choice:
+            found = self._find_choice(choices, data, out)
+            if found is None:
+                return
+            choice = found
+        self._add_choice(chunk, choice, data, out)
 
     def _extend_call(self, call: OpenCall, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the arguments of a call; returns whether the chunk held nothing else."""
@@ -216,18 +212,18 @@ class OpenAIChatDecoder:
             call.frame = self._hot_frame = find_argument_frame(data, words)
         return True
 
-    def _add_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> None:
+    def _add_choice(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
         """Add a chunk that starts or stops a block, or holds several things."""
-        choice = self._find_choice(chunk, data, out)
-        if choice is None:
-            return
         if choice.delta is not None:
             self._add_delta(choice.delta, data, out)
         if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
             self._record_stop(chunk, choice, data, out)
-        self._has_open_text = self._blocks.has_open_text
-        call = self._growing = self._blocks.growing if self._reason is None else None
-        self._hot_frame = self._frame if self._has_open_text else None if call is None else call.frame
+        blocks = self._blocks
+        if blocks.has_open_text:
+            self._has_open_text, self._growing, self._hot_frame = True, None, self._frame
+        else:
+            call = self._growing = blocks.growing if self._reason is None else None
+            self._has_open_text, self._hot_frame = False, None if call is None else call.frame
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises without a finish reason or `[DONE]`."""
@@ -301,11 +297,8 @@ class OpenAIChatDecoder:
         if chunk.choices is None:
             keep_unknown_event(self._unknown_events, data)
 
-    def _find_choice(self, chunk: Chunk, data: str, out: list[StreamEvent]) -> Choice | None:
+    def _find_choice(self, choices: Sequence[Choice], data: str, out: list[StreamEvent]) -> Choice | None:
         """Return the choice to decode: that of the first chunk, whatever its index; `None` if this chunk lacks it."""
-        choices = chunk.choices or []
-        if choices and choices[0].index == self._choice:
-            return choices[0]
         if self._choice < 0:
             self._choice = choices[0].index or 0
             id = decode_head(data).id

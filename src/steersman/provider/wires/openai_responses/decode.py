@@ -134,20 +134,13 @@ class OpenAIResponsesDecoder:
             except (msgspec.DecodeError, RecursionError):
                 self._feed_leniently(event, data, out)
                 continue
-            block, hot = self._hot_block, self._hot
-            if (
-                block is not None
-                and read.delta
-                and not block.held
-                and read.type == hot.type
-                and read.output_index == hot.output_index
-                and read.content_index == hot.content_index
-                and read.summary_index == hot.summary_index
-                and (read.item_id == hot.item_id or (read.output_index is not None and self._output.indexed))
-            ):
-                out.append(block.add(read.delta))
-                continue
-            self._add_event(read.type or event, read, data, read.delta, out)
+            block, delta = self._hot_block, read.delta
+            if delta and block is not None and not block.held:
+                read.delta = ""
+                if read == self._hot or read.continues(self._hot, indexed=self._output.indexed):
+                    out.append(block.add(delta))
+                    continue
+            self._add_event(read.type or event, read, data, delta, out)
             if self.done:
                 return
 
@@ -260,6 +253,7 @@ class OpenAIResponsesDecoder:
             block.refused = kind == "response.refusal.delta"
         if block is None:
             return  # a call without a name, or the same thinking a second time: the whole item decides
+        read.delta = ""  # what the next delta is compared with
         self._hot, self._hot_block = read, block
         block.add_joined(delta, out)
 

@@ -62,6 +62,16 @@ class Event(msgspec.Struct, gc=False):
     code: msgspec.Raw = _EMPTY
     message: msgspec.Raw = _EMPTY
 
+    def continues(self, last: Event, *, indexed: bool) -> bool:
+        """Whether a delta is for the same part as the last one; where indexes tell items, their ids may differ."""
+        return (
+            self.type == last.type
+            and self.output_index == last.output_index
+            and self.content_index == last.content_index
+            and self.summary_index == last.summary_index
+            and (self.item_id == last.item_id or (self.output_index is not None and indexed))
+        )
+
     def has_place_of(self, data: str) -> bool:
         """Whether the JSON of another event names the same item and the same part of it."""
         part = self.content_index
