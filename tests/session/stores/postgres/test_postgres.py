@@ -375,6 +375,63 @@ def test_a_session_and_what_it_hears_first_are_made_in_one_step(postgres: Databa
     queue.close()
 
 
+def test_sessions_for_others_are_made_in_one_statement_each(postgres: Database) -> None:
+    """It takes the number of the next one, which is only good for the tables that are there by then."""
+    store = postgres.store()
+    for id in ("a", "b"):
+        store.create_and_queue(id, _samples(1, 1), "id:1", b"hear")
+    assert postgres.ask("SELECT number FROM steersman_sessions ORDER BY number") == [(1,), (2,)]
+    assert postgres.ask("SELECT last_value FROM steersman_sessions_number_seq") == [(3,)]
+    postgres.ask("DROP TABLE steersman_queue, steersman_records, steersman_sessions")
+    other = postgres.store()
+    other.create("c").close()
+    store.create_and_queue("d", _samples(1, 1), "id:1", b"hear")
+    for id in ("e", "f"):
+        other.create(id).close()
+    assert _records(store, "d") == _samples(1, 1)
+    handle = store.open("d")
+    assert (list(read_records(handle)), handle.read_queue()) == (_samples(1, 1), [(1, b"hear")])
+    handle.close()
+
+
+def test_a_writer_reads_the_session_as_it_finds_it(postgres: Database) -> None:
+    """It asks once for both, and no more for a session that it makes."""
+    store = postgres.store()
+    for open, count in ((store.create, 0), (store.open, 2)):
+        handle = open("s")
+        assert list(read_records(handle)) == _samples(1, count)
+        ((last,),) = postgres.ask(
+            "SELECT query FROM pg_stat_activity WHERE application_name = %s", *postgres.backends()
+        )
+        assert "steersman_records" not in last
+        handle.append(_samples(count + 1, count + 2))
+        handle.close()
+
+
+def test_a_writer_reads_what_was_added_before_it_had_the_lock(postgres: Database) -> None:
+    """A former writer may commit its last record between the look at the session and the lock."""
+    store = postgres.store()
+    handle = store.create("s")
+    handle.append(_samples(1, 2))
+    handle.close()
+    with psycopg.connect(postgres.dsn) as former, ThreadPoolExecutor(1) as pool:
+        taken = former.execute("DELETE FROM steersman_records WHERE seq = 2 RETURNING session, seq, checksum, data")
+        row = taken.fetchone()
+        former.execute("UPDATE steersman_sessions SET last = 1")
+        former.commit()
+        former.execute("UPDATE steersman_sessions SET last = 2")
+        former.execute("INSERT INTO steersman_records (session, seq, checksum, data) VALUES (%s, %s, %s, %s)", row)
+        opening = pool.submit(store.open, "s")
+        while postgres.ask("SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
+            assert not opening.done()
+        former.commit()
+        handle = opening.result(timeout=20)
+    assert (list(read_records(handle)), handle.problems) == (_samples(1, 2), [])
+    handle.append(_samples(3, 3))
+    handle.close()
+    assert _records(store, "s") == _samples(1, 3)
+
+
 def test_one_connection_listens_for_sessions_that_come_one_after_another(postgres: Database) -> None:
     """durable.md U2: a worker that runs one session at a time does not connect anew for each."""
     store = postgres.store()

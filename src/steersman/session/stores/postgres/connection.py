@@ -11,7 +11,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakSet
@@ -23,10 +23,12 @@ from psycopg.errors import LockNotAvailable
 from steersman.session.stores.postgres.idle import IdleConnections, disown_idle_connections
 from steersman.session.stores.postgres.tables import (
     CONFIGURE,
+    FIND_AND_READ,
     FIND_TABLES,
     HOLDERS,
     LOCK_AND_OWN,
     LOCK_TIMEOUT,
+    NEXT_NUMBER,
     TABLES,
     TERMINATE_HOLDER,
 )
@@ -65,6 +67,8 @@ class Connection(psycopg.Connection[Row]):
     has_queue: bool = False
     """Whether there is a queue, which the first versions did not make."""
     takes_writes: bool = False
+    next_number: tuple[int, int] | None = None
+    """The number of the next session that is made for others, and the counter that it was taken from."""
 
     def configure(self, timeout: float) -> None:
         """Set what makes a commit durable, and what keeps the server from closing an idle connection."""
@@ -87,6 +91,20 @@ class Connection(psycopg.Connection[Row]):
                     self.execute(table)
                 (self.tables, _) = self.execute(FIND_TABLES).fetchone() or (None, False)
         self.has_queue = True
+
+    def take_number(self) -> tuple[int, int]:
+        """The number of a new session, and the counter it is from."""
+        taken, self.next_number = self.next_number, None
+        return taken or self.execute(NEXT_NUMBER).fetchone() or (0, 0)
+
+    def find_and_read(self, wanted: Mapping[str, object]) -> Sequence[Row] | None:
+        """A session with its first records; `None` if it cannot be read so, because one of them is damaged."""
+        try:
+            return self.execute(FIND_AND_READ, wanted, binary=True).fetchall()
+        except psycopg.Error as error:
+            if error.sqlstate in _DAMAGED:
+                return None
+            raise
 
     def lock_session(self, number: int, former: str | None = None) -> bool:
         """Take the advisory lock of a session if it is free, or held by the connection that this one replaces."""

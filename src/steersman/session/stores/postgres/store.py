@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from steersman.session.records import Record, encode
-from steersman.session.stores.postgres.handle import PostgresHandle
+from steersman.session.stores.postgres.handle import PAGE_BYTES, PAGE_ROWS, PostgresHandle
 from steersman.session.stores.postgres.idle import keep_for
 from steersman.session.stores.postgres.tables import (
     CREATE,
@@ -15,7 +15,7 @@ from steersman.session.stores.postgres.tables import (
     FIND,
     LIST,
     LOCK_SESSIONS,
-    NEXT_NUMBER,
+    Line,
     compute_checksum,
     compute_queue_checksum,
 )
@@ -72,6 +72,7 @@ class PostgresStore:
                     )
                 number, connection.tables = found
                 handle = PostgresHandle(link, session_id, number, epoch=1)
+                handle.expect(0, ())
                 handle.lock(connection)
             return handle
 
@@ -86,22 +87,30 @@ class PostgresStore:
         def work(connection: Connection) -> None:
             if not connection.has_queue:
                 connection.make_tables()
-            (number,) = connection.execute(NEXT_NUMBER).fetchone() or (0,)
             lines = [encode(record) for record in records]
-            values = {
-                "number": number,
-                "id": session_id,
-                "now": time.time(),
-                "last": len(records),
-                "seqs": [record.seq for record in records],
-                "checksums": [compute_checksum(number, seq, line) for seq, line in enumerate(lines, 1)],
-                "lines": lines,
-                "key": name,
-                "checksum": compute_queue_checksum(number, name, data),
-                "data": data,
-            }
-            if connection.execute(CREATE_AND_QUEUE, values).rowcount == 0:
-                raise SessionExists(f"There is a session {session_id!r} in {self._address.name!r} already; open it.")
+            while True:
+                number, counter = connection.take_number()
+                values = {
+                    "number": number,
+                    "counter": counter,
+                    "id": session_id,
+                    "now": time.time(),
+                    "last": len(records),
+                    "seqs": [record.seq for record in records],
+                    "checksums": [compute_checksum(number, seq, line) for seq, line in enumerate(lines, 1)],
+                    "lines": lines,
+                    "key": name,
+                    "checksum": compute_queue_checksum(number, name, data),
+                    "data": data,
+                }
+                is_made, *following = connection.execute(CREATE_AND_QUEUE, values).fetchone() or (False, 0, counter)
+                connection.next_number = following[0], following[1]
+                if is_made:
+                    return
+                if following[1] == counter:  # else the tables were made anew since the number was taken
+                    raise SessionExists(
+                        f"There is a session {session_id!r} in {self._address.name!r} already; open it."
+                    )
 
         try:
             link.run(f"The session {session_id!r} could not be made in {self._address.name!r}", work)
@@ -114,11 +123,12 @@ class PostgresStore:
         link = self._link(self._address, write=write)
 
         def work(connection: Connection) -> PostgresHandle:
-            number, last = self._find(connection, session_id, write=write)
-            handle = PostgresHandle(link, session_id, number)
             if write:
+                handle = self._find_with_records(connection, link, session_id)
                 handle.lock_and_own(connection)
             else:
+                number, last = self._find(connection, session_id, write=False)
+                handle = PostgresHandle(link, session_id, number)
                 handle.set_last_seq(last)
             return handle
 
@@ -217,13 +227,32 @@ class PostgresStore:
             handle.close()
 
     def _find(self, connection: Connection, session_id: str, *, write: bool) -> tuple[int, int]:
-        if write and connection.tables is not None and not connection.has_queue:
-            connection.make_tables()  # those of an older version
+        if write:
+            _complete_tables(connection)
         found = None if connection.tables is None else connection.execute(FIND, (session_id,)).fetchone()
         if found is None:
-            raise SessionNotFound(f"No session {session_id!r} in {self._address.name!r}.")
+            raise self._make_not_found_error(session_id)
         number, last, connection.tables = found
         return number, last
+
+    def _find_with_records(
+        self, connection: Connection, link: ReconnectingConnection, session_id: str
+    ) -> PostgresHandle:
+        """A handle that knows the first records: whoever writes a session reads it first."""
+        _complete_tables(connection)
+        wanted = {"id": session_id, "after": 0, "rows": PAGE_ROWS, "bytes": PAGE_BYTES}
+        found = None if connection.tables is None else connection.find_and_read(wanted)
+        if found is None:
+            return PostgresHandle(link, session_id, self._find(connection, session_id, write=True)[0])
+        if not found:
+            raise self._make_not_found_error(session_id)
+        number, connection.tables, last = found[0][:3]
+        handle = PostgresHandle(link, session_id, number)
+        handle.expect(last, [Line(*row[3:]) for row in found if row[3] is not None])
+        return handle
+
+    def _make_not_found_error(self, session_id: str) -> SessionNotFound:
+        return SessionNotFound(f"No session {session_id!r} in {self._address.name!r}.")
 
     def _open_handle(
         self, link: ReconnectingConnection, what: str, work: Callable[[Connection], PostgresHandle]
@@ -236,3 +265,9 @@ class PostgresStore:
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._address.name!r})"
+
+
+def _complete_tables(connection: Connection) -> None:
+    """Make what the tables of an older version lack."""
+    if connection.tables is not None and not connection.has_queue:
+        connection.make_tables()

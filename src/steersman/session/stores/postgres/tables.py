@@ -84,20 +84,30 @@ CREATE: Final[LiteralString] = """
     ON CONFLICT (id) DO NOTHING RETURNING number, to_regclass('steersman_records')::oid::bigint
 """
 # A session that others are to open, with its first records and what it is to hear first: no one can know it before the
-# commit, so it needs no lock. Checksums have its number, which is taken first.
-NEXT_NUMBER: Final[LiteralString] = "SELECT nextval(pg_get_serial_sequence('steersman_sessions', 'number'))"
-CREATE_AND_QUEUE: Final[LiteralString] = """
-    WITH made AS (
+# commit, so it needs no lock. Checksums have its number, so it is taken before: each statement takes that of the next
+# one. A number is only good for the tables that it was taken from, which have their own counter.
+_COUNTER: Final[LiteralString] = """
+    WITH counter AS MATERIALIZED (
+        SELECT pg_get_serial_sequence('steersman_sessions', 'number')::regclass AS id
+    )
+"""
+NEXT_NUMBER: Final[LiteralString] = f"{_COUNTER} SELECT nextval(id), id::oid::bigint FROM counter"
+CREATE_AND_QUEUE: Final[LiteralString] = f"""
+    {_COUNTER}, made AS (
         INSERT INTO steersman_sessions (number, id, created, updated, title, last, epoch, queued)
-        OVERRIDING SYSTEM VALUE VALUES (%(number)s, %(id)s, %(now)s, %(now)s, '', %(last)s, 1, 1)
+        OVERRIDING SYSTEM VALUE
+        SELECT %(number)s::bigint, %(id)s::text, %(now)s::float8, %(now)s::float8, '', %(last)s::bigint, 1, 1
+        FROM counter WHERE counter.id::oid::bigint = %(counter)s
         ON CONFLICT (id) DO NOTHING RETURNING number
     ), recorded AS (
         INSERT INTO steersman_records (session, seq, checksum, data)
         SELECT made.number, added.seq, added.checksum, added.data FROM made,
                unnest(%(seqs)s::bigint[], %(checksums)s::bigint[], %(lines)b::bytea[]) AS added (seq, checksum, data)
+    ), queued AS (
+        INSERT INTO steersman_queue (session, number, key, checksum, data)
+        SELECT number, 1, %(key)b, %(checksum)s, %(data)b FROM made
     )
-    INSERT INTO steersman_queue (session, number, key, checksum, data)
-    SELECT number, 1, %(key)b, %(checksum)s, %(data)b FROM made
+    SELECT EXISTS (SELECT FROM made), nextval(counter.id), counter.id::oid::bigint FROM counter
 """
 LOCK_SESSIONS: Final[LiteralString] = "LOCK TABLE steersman_sessions IN SHARE ROW EXCLUSIVE MODE"
 # The table of the records may have been made anew since the connection was opened.
@@ -143,13 +153,23 @@ GAPS: Final[LiteralString] = """
 """
 # The rows and their number in one look: what is added in between is not missing. The first row always comes, however
 # long it is.
-PAGE: Final[LiteralString] = """
-    SELECT sessions.last, page.seq, page.checksum, page.data FROM steersman_sessions AS sessions LEFT JOIN LATERAL (
+_PAGES: Final[LiteralString] = """
+    steersman_sessions AS sessions LEFT JOIN LATERAL (
         SELECT seq, checksum, data, sum(octet_length(data)) OVER (ORDER BY seq) - octet_length(data) AS before FROM (
             SELECT seq, checksum, data FROM steersman_records
-            WHERE session = %(number)s AND seq > %(after)s ORDER BY seq LIMIT %(rows)s
+            WHERE session = sessions.number AND seq > %(after)s ORDER BY seq LIMIT %(rows)s
         ) AS found
-    ) AS page ON page.before < %(bytes)s WHERE sessions.number = %(number)s ORDER BY page.seq
+    ) AS page ON page.before < %(bytes)s
+"""
+PAGE: Final[LiteralString] = f"""
+    SELECT sessions.last, page.seq, page.checksum, page.data FROM {_PAGES}
+    WHERE sessions.number = %(number)s ORDER BY page.seq
+"""
+# The same with what `FIND` finds, for one that is to read the session anyway.
+FIND_AND_READ: Final[LiteralString] = f"""
+    SELECT sessions.number, to_regclass('steersman_records')::oid::bigint,
+           sessions.last, page.seq, page.checksum, page.data FROM {_PAGES}
+    WHERE sessions.id = %(id)s ORDER BY page.seq
 """
 # Only after the record it was meant to follow, and only by the owner: both are judged in the same statement.
 APPEND: Final[LiteralString] = """
