@@ -1,7 +1,8 @@
 """An MCP server for what well-behaved ones never do. Standard library alone, so that it starts at once.
 
 Flags: `--silent` answers nothing, `--stubborn` will not go, `--deaf` does not read, `--exit` leaves at once,
-`--pages` lists without end, `--nagging` says at each listing that the list has changed.
+`--pages` lists without end, `--slow` takes a moment for each page, `--nagging` says at each listing that the list has
+changed.
 `TOOLS` names a file with the tools to list, `LOG` one that gets a line for each notification and each start.
 """
 
@@ -141,6 +142,7 @@ def answer(message: dict[str, Any]) -> None:
         page = int(params.get("cursor", 0))
         result = {"tools": tools}
         if "--pages" in sys.argv:
+            signal.sigtimedwait([], 0.2 if "--slow" in sys.argv else 0.0)
             result = {"tools": [{"name": f"t{page}", "inputSchema": SCHEMA}], "nextCursor": str(page + 1)}
     elif method == "tools/call" and params["name"] == "raw":
         line: str = params["arguments"]["line"].replace("ID", str(message["id"]))

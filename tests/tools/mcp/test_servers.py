@@ -236,6 +236,15 @@ async def test_a_list_without_end_is_read_only_so_far() -> None:
         assert len(names(servers)) == 100
 
 
+async def test_the_pages_of_a_list_together_have_the_time_of_one_start() -> None:
+    """failures.md L20: each page came in time, and the start took as long as all of them."""
+    began = time.monotonic()
+    with pytest.raises(McpError, match=r"cannot be used: it did not answer within 1s, and the call was cancelled\."):
+        async with entered(small=small("--pages", "--slow", start_timeout=1)):
+            pass
+    assert await is_at_once(time.monotonic() - began)
+
+
 async def test_problems_are_told_once_each_and_not_without_end(tmp_path: Path) -> None:
     told: list[Problem] = []
 

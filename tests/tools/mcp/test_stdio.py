@@ -100,6 +100,22 @@ async def test_an_error_of_a_server_is_its_answer_whatever_its_code(code: int) -
         assert marked(mark) == before
 
 
+async def test_a_result_that_is_an_error_has_no_value_of_the_environment(tmp_path: Path) -> None:
+    """failures.md L13: a server passes on what another service says of the token it was given."""
+    env = {"TRACKER_TOKEN": "t0k/en+1234567", "DATA": str(tmp_path)}
+    said = f"401: t0k\\/en+1234567 is not valid for {tmp_path}/a"
+    rest: dict[str, Any] = {"isError": True, "structuredContent": {"token": env["TRACKER_TOKEN"]}}
+    async with entered(small=small(env=env)) as servers:
+        blocks = [{"type": "text", "text": said}]
+        output = await call(servers, "mcp:small:blocks", blocks=blocks, rest=rest)
+        assert (output.is_error, text(output)) == (True, f"401: [redacted] is not valid for {tmp_path}/a")
+        assert output.details == {"mcp_server": "small"}
+        output = await call(servers, "mcp:small:blocks", blocks=[], rest=rest)
+        assert text(output) == '{"token":"[redacted]"}'
+        # An answer is what was asked for, be it a setting.
+        assert text(await call(servers, "mcp:small:blocks", blocks=blocks)) == said
+
+
 async def test_its_last_words_are_told() -> None:
     async with entered(small=small()) as servers:
         output = await call(servers, "mcp:small:exit", status=4)

@@ -230,13 +230,16 @@ class Connection:
             await asyncio.sleep(_REFRESH_PAUSE)
 
     async def list_tools(self) -> list[mcp_types.Tool]:
-        """List the server's tools, up to the maximum number."""
+        """List the server's tools, up to the maximum number; all pages together within the time for its start."""
+        return await self._await_answer(self._list_pages(), self._spec.start_timeout)
+
+    async def _list_pages(self) -> list[mcp_types.Tool]:
         session = self._require_client().session
         tools: list[mcp_types.Tool] = []
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             params = None if cursor is None else mcp_types.PaginatedRequestParams(cursor=cursor)
-            page = await self._await_answer(session.list_tools(params=params), self._spec.start_timeout)
+            page = await session.list_tools(params=params)
             tools += page.tools
             cursor = page.next_cursor
             if cursor is None:

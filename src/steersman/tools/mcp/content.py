@@ -10,7 +10,7 @@ import asyncio
 import binascii
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +24,7 @@ from steersman.tools.output import ToolContext
 from steersman.tools.text import strip_invisible
 from steersman.tools.tool import Access, Tool
 from steersman.types.content import Content, ImageContent, TextContent
+from steersman.types.secrets import redact
 from steersman.types.tools import ToolOutput
 
 if TYPE_CHECKING:
@@ -214,22 +215,27 @@ def _resolve_pointer(root: Mapping[str, Any], pointer: str) -> Any:
 
 _MAX_PICTURES = 20
 _MAX_LABEL_LENGTH = 500
-_MAX_DETAILS_BYTES = 256 * 1024
+_MAX_DETAILS_LENGTH = 256 * 1024
 _UPDATE_SECONDS = 0.1
 _MAX_PROGRESS_LENGTH = 1_000
 
 ProgressNote = tuple[float, float | None, str | None]
 
 
-def to_output(server: str, result: mcp_types.CallToolResult) -> ToolOutput:
-    """Convert the result of a call; content that a model cannot take is described in words."""
-    content = _merge_texts(_convert_blocks(result))
+def to_output(server: str, result: mcp_types.CallToolResult, secrets: Sequence[str] = ()) -> ToolOutput:
+    """Convert the result of a call; content that a model cannot take is described in words.
+
+    The secrets are redacted in one that is an error: it often quotes the answer of another service.
+    """
+    secrets = secrets if result.is_error else ()
+    content = _merge_texts(_convert_blocks(result), secrets)
     details: dict[str, Any] = {"mcp_server": server}
     if result.structured_content is not None:
-        structured = msgspec.json.encode(result.structured_content)
+        structured = msgspec.json.encode(result.structured_content).decode()
+        shown = redact(structured, *secrets)
         if not content:
-            content = [TextContent(structured.decode())]
-        if len(structured) <= _MAX_DETAILS_BYTES:
+            content = [TextContent(shown)]
+        if shown == structured and len(structured) <= _MAX_DETAILS_LENGTH:
             details["structured_content"] = result.structured_content
     return ToolOutput(content or "", details, is_error=result.is_error)
 
@@ -262,8 +268,8 @@ def _convert_blocks(result: mcp_types.CallToolResult) -> Iterator[str | ImageCon
                 yield "[something that cannot be shown]"
 
 
-def _merge_texts(blocks: Iterator[str | ImageContent]) -> list[Content]:
-    """Merge neighbouring texts into one block."""
+def _merge_texts(blocks: Iterator[str | ImageContent], secrets: Sequence[str]) -> list[Content]:
+    """Merge neighbouring texts into one block, without the secrets."""
     merged: list[Content] = []
     texts: list[str] = []
     for block in blocks:
@@ -271,11 +277,11 @@ def _merge_texts(blocks: Iterator[str | ImageContent]) -> list[Content]:
             texts.append(block)
             continue
         if texts:
-            merged.append(TextContent("\n".join(texts)))
+            merged.append(TextContent(redact("\n".join(texts), *secrets)))
             texts = []
         merged.append(block)
     if texts:
-        merged.append(TextContent("\n".join(texts)))
+        merged.append(TextContent(redact("\n".join(texts), *secrets)))
     return merged
 
 

@@ -345,7 +345,7 @@ class Server:
         finally:
             progress.close()
         self.reset_backoff()
-        return to_output(self.name, result)
+        return to_output(self.name, result, self.spec.secrets)
 
     def _check_offered(self, definition: Definition) -> None:
         """Refuse a call to a tool whose definition is no longer the one the model got."""

@@ -70,8 +70,8 @@ class StdioServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be shown."""
-        return tuple(self.env.values())
+        """What must not be shown; a folder or file is no secret, and errors name what is in it."""
+        return tuple(value for value in self.env.values() if not (os.path.isabs(value) and os.path.exists(value)))
 
     def list_places(self) -> list[str]:
         """List what it may run code from: its folder, those of PATH, and what its command and `env` name."""
