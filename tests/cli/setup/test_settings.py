@@ -96,6 +96,7 @@ def test_every_key_has_its_setting() -> None:
         ("""'.'."\\".".""" + "a." * 30 + "a = 1", "are not valid TOML: A key has more than 32 parts (at line 1)."),
         (f"{'a.' * 31}a = 1", "have 'a': unknown key."),
         (f"a = {'[' * 5_000}", "are not valid TOML: It is nested too deeply."),
+        (f"model = {'{a.b.c.d.e.f.g.h.i.j.k.l = ' * 100}1{'}' * 100}", "are not valid TOML: It is nested too deeply."),
         (f"model = 0x{'f' * 5_000}", "are not valid TOML: A number has more than 2,000 bits."),
         (f"themes.x = [{{a = 0b{'1' * 2_001}}}]", "are not valid TOML: A number has more than 2,000 bits."),
     ],

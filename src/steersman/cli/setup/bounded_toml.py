@@ -9,6 +9,9 @@ from typing import Any, cast
 MAX_KEY_PARTS = 32
 """The most parts of a key such as `a.b.c`; the parser needs memory for the square of their number."""
 
+MAX_DEPTH = 100
+"""How deeply tables and lists may be nested; with long keys, a few hundred bytes of TOML make hundreds of levels."""
+
 MAX_BITS = 2_000
 """The most bits of a whole number, which are 602 digits; TOML has 64."""
 
@@ -26,20 +29,22 @@ def load_toml(text: str) -> dict[str, Any]:
         found = tomllib.loads(text)
     except RecursionError as error:
         raise ValueError("It is nested too deeply") from error
-    if _has_long_number(found):
-        raise ValueError(f"A number has more than {MAX_BITS:,} bits")
+    _check_values(found)
     return found
 
 
-def _has_long_number(found: dict[str, Any]) -> bool:
-    """Whether a whole number is so long, such as `0xfff...`, that Python raises when it is to be written."""
-    waiting: list[object] = [found]
+def _check_values(found: dict[str, Any]) -> None:
+    """Raise `ValueError` for values with which Python raises when they are to be written.
+
+    They are nested too deeply, or whole numbers such as `0xfff...`.
+    """
+    waiting: list[tuple[object, int]] = [(found, 1)]
     while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            waiting += cast(dict[str, object], value).values()
-        elif isinstance(value, list):
-            waiting += cast(list[object], value)
+        value, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            raise ValueError("It is nested too deeply")
+        if isinstance(value, dict | list):
+            inner = cast(dict[str, object], value).values() if isinstance(value, dict) else cast(list[object], value)
+            waiting += [(item, depth + 1) for item in inner]
         elif isinstance(value, int) and value.bit_length() > MAX_BITS:
-            return True
-    return False
+            raise ValueError(f"A number has more than {MAX_BITS:,} bits")
