@@ -339,7 +339,8 @@ def test_an_artifact_with_a_key_of_this_machine_is_not_imported(tmp_path: Path) 
         session.artifacts.save("a.txt", "the key sk-ant-secret-1234567890")
         session.artifacts.save("b.txt", "plain")
         session.export(tmp_path / "s.jsonl")
-    environment = {**os.environ, "ANTHROPIC_API_KEY": "sk-ant-secret-1234567890"}
+    # A local server is given any word for a key.
+    environment = {**os.environ, "ANTHROPIC_API_KEY": "sk-ant-secret-1234567890", "OPENAI_API_KEY": "plain"}
     arguments = [sys.executable, "-c", _IMPORT, str(tmp_path / "s.jsonl")]
     ran = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == [

@@ -38,6 +38,7 @@ from steersman.session.stores.store import (
     is_session_id,
 )
 from steersman.types.ids import new_id
+from steersman.types.secrets import redact
 
 _SUM = re.compile(rb',"crc":"([0-9a-f]{8})"\}\s*\Z')
 _SUM_INSIDE = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
@@ -237,7 +238,8 @@ class _Import:
     def __init__(self, session_id: str | None, source: Path) -> None:
         self.session_id = session_id if session_id is None else check_session_id(session_id)
         self.importing = new_id("record")
-        self._keys = sorted(find_known_keys(), key=len, reverse=True)
+        # Without those that are words, such as "none" for a local server, which are not redacted anywhere.
+        self._keys = sorted((key for key in find_known_keys() if redact(key, key) != key), key=len, reverse=True)
         self._now = time.time()
         self._notes: list[tuple[str, str, bool]] = []
         self._source = source
