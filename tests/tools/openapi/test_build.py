@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from tests.tools.openapi.kit import Api, Reply, Seen, called, described, one, pa
 from steersman import Agent
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools.openapi.build import Operation, openapi_tools
+from steersman.tools.openapi.document import load_document
+from steersman.tools.openapi.operations import list_operations
 from steersman.tools.schema.validation import InvalidArguments
 from steersman.types.errors import ToolError
 from steersman.types.messages import ToolResultMessage
@@ -341,6 +344,29 @@ def test_a_small_description_that_is_huge_inside_is_refused() -> None:
     spec["paths"]["/"]["get"]["parameters"][0]["schema"] = inner
     with pytest.raises(ValueError, match="too large, or contains itself"):
         openapi_tools(spec, BASE)
+
+
+def test_operations_that_share_a_schema_are_refused_where_they_are_too_large_together() -> None:
+    """failures.md L20: each tool has a copy of the schema, so a short description had made gigabytes."""
+    parts = {f"p{number}": {"type": "string"} for number in range(1_000)}
+    body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/large"}}}}
+    spec = {
+        "openapi": "3.1.0",
+        "components": {"schemas": {"large": {"type": "object", "properties": parts}}},
+        "paths": {f"/{number}": {"put": {"operationId": f"put{number}", "requestBody": body}} for number in range(300)},
+    }
+    with pytest.raises(ValueError, match="have more than 200,000 parts; choose some with 'operations'"):
+        openapi_tools(spec, BASE)
+    assert len(openapi_tools(spec, BASE, ["put1", "put2"])) == 2
+
+
+@pytest.mark.parametrize("id", ["get", "a_long_name_" * 5], ids=["short", "long"])
+def test_thousands_of_operations_of_one_name_are_told_apart_at_once(id: str) -> None:
+    """failures.md L20: for each, all the numbers that were taken were tried again."""
+    spec = {"openapi": "3.1.0", "paths": {f"/{number}": {"get": {"operationId": id}} for number in range(8_000)}}
+    began = process_time()
+    assert len({operation.tool for operation in list_operations(load_document(spec))}) == 8_000
+    assert process_time() - began < 2
 
 
 def test_something_else_than_a_description_is_a_mistake(tmp_path: Path) -> None:

@@ -65,11 +65,10 @@ def openapi_tools(
     api = _Api(_parse_base_url(base_url), keys, timeout, connect_timeout, max_bytes, ssl_context)
     known = list_operations(document, prefix)
     readers = set(choose_operations(list(known), reads, "reads"))
-    tools: list[Tool] = []
-    for operation in choose_operations(list(known), operations, "operations"):
-        form = build_form(document, operation, *known[operation], keys.withheld)
-        tools.append(_make_tool(api, operation, form, "read" if operation in readers else "full"))
-    return tools
+    chosen = choose_operations(list(known), operations, "operations")
+    # Before any tool is made, which takes longer: together they may be too large.
+    forms = [(operation, build_form(document, operation, *known[operation], keys.withheld)) for operation in chosen]
+    return [_make_tool(api, operation, form, "read" if operation in readers else "full") for operation, form in forms]
 
 
 def _make_tool(api: _Api, operation: Operation, form: Form, access: Access) -> Tool:

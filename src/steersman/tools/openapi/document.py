@@ -17,6 +17,7 @@ from steersman.types.errors import MissingExtra
 Spec: TypeAlias = Mapping[str, Any] | str | bytes | os.PathLike[str]
 
 _MAX_REFERENCE_CHAIN = 50
+_MAX_NAME_LENGTH = 64
 # The YAML scalars that are not text, in the order in which they are tried.
 _PLAIN_VALUES = {
     "null": "~|null|Null|NULL|",
@@ -29,6 +30,8 @@ _PLAIN_VALUES = {
 # YAML aliases can make a small description huge once it is expanded.
 _MAX_PARTS = 50_000
 _MAX_DEPTH = 60
+# All operations together: a small description may have hundreds that share one large schema, and each tool has its own.
+_MAX_ALL_PARTS = 200_000
 _PLAIN = (
     *("type", "format", "title", "description", "enum", "const", "default", "pattern", "uniqueItems", "multipleOf"),
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"),
@@ -42,7 +45,7 @@ _BY_NAME = ("properties", "patternProperties")
 class Document:
     """A description, whose references are resolved inside it."""
 
-    __slots__ = ("nullable_keyword", "root")
+    __slots__ = ("_parts", "nullable_keyword", "root")
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         version = root.get("openapi")
@@ -50,8 +53,18 @@ class Document:
             given = f"swagger {root['swagger']!r}" if "swagger" in root else format_value(version)
             raise ValueError(f"An OpenAPI description of version 3 is needed ('openapi': '3.1.0'), got {given}.")
         self.root = root
+        self._parts = 0
         # Version 3.0 has its own dialect of JSON Schema.
         self.nullable_keyword = version.startswith("3.0")
+
+    def count_parts(self, count: int) -> None:
+        """Count parts of schemas that are converted; raise `ValueError` if there are too many."""
+        self._parts += count
+        if self._parts > _MAX_ALL_PARTS:
+            raise ValueError(
+                f"The schemas of all operations together have more than {_MAX_ALL_PARTS:,} parts; choose some with "
+                "'operations'."
+            )
 
     def resolve(self, pointer: Any) -> Any:
         """Return the target of a reference."""
@@ -78,6 +91,33 @@ class Document:
                 return cast(Mapping[str, Any], value)
             value = self.resolve(cast(Any, value["$ref"]))
         raise ValueError(f"{what} is a reference that leads to itself.")
+
+
+class UniqueNames:
+    """Names of bounded length, each given once: another one of the same name gets a number."""
+
+    __slots__ = ("_longest", "_numbers", "_taken")
+
+    def __init__(self, longest: int, *taken: str) -> None:
+        self._longest = longest
+        self._taken = set(taken)
+        # By the beginning that all numbered forms of a name have: a description may have thousands of one name.
+        self._numbers: dict[str, int] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+    def add(self, wanted: str) -> str:
+        """Take a name, or one with a number where it is taken; return it."""
+        name, begun = wanted[: self._longest], wanted[: self._longest - 8]
+        number = self._numbers.get(begun, 1)
+        while name in self._taken:
+            number += 1
+            ending = f"_{number}"
+            name = wanted[: self._longest - len(ending)] + ending
+        self._numbers[begun] = number
+        self._taken.add(name)
+        return name
 
 
 def load_document(spec: Spec) -> Document:
@@ -152,6 +192,7 @@ class SchemaConverter:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._names: dict[str, str] = {}
+        self._unique = UniqueNames(_MAX_NAME_LENGTH)
         self._waiting: list[tuple[str, Any]] = []
         self._parts = 0
 
@@ -165,6 +206,8 @@ class SchemaConverter:
         if not isinstance(schema, Mapping):
             raise ValueError(f"A schema is an object or a boolean, got {format_value(schema)}.")
         given = cast(Mapping[str, Any], schema)
+        values = given.get("enum")
+        self._document.count_parts(1 + (len(cast(list[Any], values)) if isinstance(values, list) else 0))
         result = self._convert_reference(given) if "$ref" in given else self._convert_keywords(given, depth)
         return _make_nullable(result) if given.get("nullable") is True else result
 
@@ -194,10 +237,7 @@ class SchemaConverter:
 
     def _choose_name(self, pointer: str) -> str:
         last = pointer.rpartition("/")[2].replace("~1", "_").replace("~0", "_")
-        wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", last)[:60] or "schema"
-        taken, name, number = set(self._names.values()), wanted, 2
-        while name in taken:
-            name, number = f"{wanted}_{number}", number + 1
+        name = self._unique.add(re.sub(r"[^A-Za-z0-9_.-]", "_", last)[:60] or "schema")
         self._names[pointer] = name
         return name
 

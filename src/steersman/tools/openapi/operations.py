@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
-from steersman.tools.openapi.document import Document, SchemaConverter
+from steersman.tools.openapi.document import Document, SchemaConverter, UniqueNames
 from steersman.tools.openapi.parameters import LOCATIONS, STYLES, Location, Parameter
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
@@ -65,12 +65,12 @@ def list_operations(
 ) -> dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """List the operations, each with its own object and the object of its path."""
     found: dict[Operation, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}
-    names: set[str] = set()
+    names = UniqueNames(_MAX_NAME_LENGTH)
     for method, path, item, details in _iterate_operations(document):
         given = details.get("operationId")
         id = given if isinstance(given, str) and given else f"{method.upper()} {path}"
         wanted = id if id is given else f"{method}_{path.strip('/')}"
-        name = _make_unique(prefix + _to_identifier(wanted), names)
+        name = names.add(prefix + _to_identifier(wanted))
         tags = details.get("tags")
         operation = Operation(
             id,
@@ -114,7 +114,7 @@ def build_form(
     withheld: frozenset[tuple[str, str]],
 ) -> Form:
     """Build the form of an operation. `withheld` are parameters set by the user, as location and lower-case name."""
-    schemas, names = SchemaConverter(document), {_RESERVED_NAME}
+    schemas, names = SchemaConverter(document), UniqueNames(_MAX_NAME_LENGTH, _RESERVED_NAME)
     properties: dict[str, Any] = {}
     required: list[str] = []
     parameters: list[Parameter] = []
@@ -240,17 +240,6 @@ def _to_identifier(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_") or "operation"
 
 
-def _name_argument(name: str, location: str, taken: set[str]) -> str:
+def _name_argument(name: str, location: str, taken: UniqueNames) -> str:
     wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_MAX_NAME_LENGTH] or "value"
-    if wanted in taken:
-        wanted = f"{wanted[: _MAX_NAME_LENGTH - 8]}_{location}"
-    return _make_unique(wanted, taken)
-
-
-def _make_unique(wanted: str, taken: set[str]) -> str:
-    name, number = wanted[:_MAX_NAME_LENGTH], 2
-    while name in taken:
-        ending = f"_{number}"
-        name, number = wanted[: _MAX_NAME_LENGTH - len(ending)] + ending, number + 1
-    taken.add(name)
-    return name
+    return taken.add(f"{wanted[: _MAX_NAME_LENGTH - 8]}_{location}" if wanted in taken else wanted)
