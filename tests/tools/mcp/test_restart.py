@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,16 @@ def test_a_folder_counts_however_a_server_names_it(
     before = count_changes(spec.list_places())
     Workspace(project).replace("new", b"")
     assert count_changes(spec.list_places()) > before
+
+
+def test_what_a_server_names_is_found_at_once_beside_texts_of_any_length(tmp_path: Path) -> None:
+    """It runs in the event loop, and a project's file may have a megabyte."""
+    env = {"LONG": "x" * 1_000, "MANY": "$LONG" * 500, "WORD": "y" * 200_000}
+    spec = StdioServer(command="sh", args=["-c", f"exec python {tmp_path}/server.py"], env=env)
+    (tmp_path / "server.py").touch()
+    began = time.process_time()
+    assert f"{tmp_path}/server.py" in spec.list_places()
+    assert time.process_time() - began < 2
 
 
 async def test_a_change_elsewhere_does_not_matter(tmp_path: Path) -> None:

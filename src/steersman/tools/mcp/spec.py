@@ -29,6 +29,8 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What is between the paths in a command for a shell, in a list of folders, or in options such as NODE_OPTIONS.
 _BETWEEN_PATHS = re.compile(r"[\s'\"=:;,&|()<>`]+")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}?|([A-Za-z_][A-Za-z0-9_]*))")
+# A file could otherwise name a long variable thousands of times.
+_MOST_VARIABLES, _LONGEST_PATH, _LONGEST_COMMAND = 100, 4_096, 8_192
 # Words and versions; a longer path step, or one with digits among its letters, may be a key.
 _PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -88,7 +90,9 @@ class StdioServer:
 
 def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
     """List what may be a path in a word of a command, or in the value of a variable, as a shell would read it."""
-    whole = _VARIABLE.sub(lambda name: environment.get(name[1] or name[2], ""), text)
+    whole = _VARIABLE.sub(
+        lambda name: environment.get(name[1] or name[2], "")[:_LONGEST_PATH], text, count=_MOST_VARIABLES
+    )
     quoted = _split_quoted(whole)  # a path with blanks
     words = [text, whole, *quoted, *whole.split(os.pathsep), *_BETWEEN_PATHS.split(whole)]
     words += [word.partition("=")[2] for word in (whole, *quoted)]
@@ -98,7 +102,9 @@ def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _split_quoted(text: str) -> list[str]:
-    """Split a command into words as a shell does; none if its quotes do not close."""
+    """Split a command into words as a shell does; none if its quotes do not close, or it is too long."""
+    if len(text) > _LONGEST_COMMAND:
+        return []  # the time for it grows with the square of the longest word
     reader = shlex.shlex(text, posix=True, punctuation_chars=True)
     reader.whitespace_split, reader.commenters = True, ""
     try:
