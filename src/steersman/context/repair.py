@@ -133,9 +133,8 @@ class _Slot:
         self.result: ToolResultMessage | None = None
         self.position: int | None = None
 
-    def get_result(self) -> ToolResultMessage:
-        if self.result is not None:
-            return self.result
+    def build_result(self) -> ToolResultMessage:
+        """The result of a call that has none."""
         return ToolResultMessage(
             [_INTERRUPTED],
             timestamp=self.timestamp,
@@ -177,7 +176,7 @@ class _RepairedTranscript:
     def make_ending(self) -> list[Message]:
         """What has to follow if the request is sent now; more messages may still make it unnecessary."""
         if self._group:
-            return [slot.get_result() for slot in self._group]
+            return [slot.result or slot.build_result() for slot in self._group]
         if self.written and self.written[-1].role == "assistant":
             return [_GO_ON]
         return []
@@ -248,10 +247,10 @@ class _RepairedTranscript:
         return content, slots, solid
 
     def _add_call(self, call: ToolCall, slots: list[_Slot], timestamp: float, *, keep_signature: bool) -> ToolCall:
-        unique = self._make_unique_id(call.id)
         fixed = call
-        if unique != call.id:
-            fixed = replace(fixed, id=unique, provider_id=call.provider_id or call.id or None)
+        if not call.id or call.id in self._used:
+            fixed = replace(fixed, id=self._make_unique_id(call.id), provider_id=call.provider_id or call.id or None)
+        self._used.add(fixed.id)
         if call.raw_arguments is not None:
             fixed = replace(fixed, arguments={"_raw": call.raw_arguments}, raw_arguments=None)
         if call.signature is not None and not keep_signature:
@@ -267,15 +266,15 @@ class _RepairedTranscript:
             number = self._numbers.get(call_id, 1) + 1
             self._numbers[call_id] = number
             unique = f"{call_id or 'call'}_{number}"
-        self._used.add(unique)
         return unique
 
     def _close_group(self) -> None:
         if not self._group:
             return
+        written = self.written
         for slot in self._group:
-            slot.position = len(self.written)
-            self.written.append(slot.get_result())
+            slot.position = len(written)
+            written.append(slot.result or slot.build_result())
         self._group = []
         self._missing = 0
 
@@ -308,13 +307,13 @@ def _strip_signature(block: TextContent) -> TextContent:
 
 def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
     content = message.content
+    block = content[0] if len(content) == 1 else None
     if (
-        len(content) == 1
-        and type(content[0]) is TextContent
-        and content[0].signature is None
+        type(block) is TextContent
+        and block.signature is None
         and message.tool_call_id == call.id
         and message.tool_name == call.name
-        and not _is_blank(content[0].text)
+        and not _is_blank(block.text)
     ):
         return message  # nearly always: one plain text under the right id
     content = _clean_blocks(message.content)

@@ -163,13 +163,14 @@ class _Batch:
         # The usual case: no call has a gate, must run alone or has a key, so that all of them may start.
         self._free = self._size >= len(self.slots)
         room = _JUDGED_AT_ONCE
+        has_policy = self.run.guards.has_policy
         for slot in self.slots:
             if slot.index >= limit:
                 settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
             elif slot.result is None and check_call(self.run, self.turn, slot, now=room > 0):
                 self.waiting.append(slot)
                 self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
-                room -= _measure(slot) if self.run.guards.has_policy else 0
+                room -= _measure(slot) if has_policy else 0
         self._modes = list_modes(self.run)
 
     def _start_ready(self) -> bool:
@@ -191,7 +192,7 @@ class _Batch:
                 emit_start(self.run, slot)
                 started.append(slot)
                 self.running.append(slot)
-                if self._is_disturbed():
+                if self.run.dispatcher.callbacks and self._is_disturbed():
                     break
             elif slot.gate is None and not self._is_asking():
                 asked = slot
@@ -205,7 +206,7 @@ class _Batch:
         return bool(started) or asked is not None
 
     def _is_disturbed(self) -> bool:
-        """Whether a cancel, a stop or steering came, so that it is looked at before more calls start."""
+        """Whether a subscriber cancelled, stopped or steered, so that it is looked at before more calls start."""
         run = self.run
         return run.token.reason is not None or run.ending.reason is not None or run.inbox.has_steering
 

@@ -27,25 +27,27 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
     Without `now`, a policy judges the call later, with its gates.
     """
     asked = slot.call
-    cut = turn.message is not None and turn.message.stop_reason == "length"
-    problem: str | None = None
     if asked.raw_arguments is not None:
         problem = INCOMPLETE if asked.is_truncated else _describe_non_object(asked.raw_arguments)
-    elif cut and run.config.length_policy == "fail_all":
+    elif run.config.length_policy == "fail_all" and _is_cut(turn):
         problem = INCOMPLETE
     elif (tool := run.tools.get(asked.name)) is None:
         problem = describe_unknown_tool(asked.name, run.tools)
     else:
         slot.tool = tool
         problem = _check_arguments(slot, tool, asked.arguments)
-        slot.admitted = (
-            not (run.guards.pre_dispatch_policies or run.guards.before_tool_execution or tool.needs_approval)
-            and problem is None
-            and (not run.guards.has_policy or (now and _is_allowed(run, slot, tool)))
-        )
-    if problem is not None:
-        settle(run, slot, problem, status="invalid")
-    return problem is None
+        if problem is None:
+            guards = run.guards
+            asks = guards.pre_dispatch_policies or guards.before_tool_execution or tool.needs_approval
+            slot.admitted = not asks and (not guards.has_policy or (now and _is_allowed(run, slot, tool)))
+            return True
+    settle(run, slot, problem, status="invalid")
+    return False
+
+
+def _is_cut(turn: Turn) -> bool:
+    """Whether the answer broke off at the limit of its tokens."""
+    return turn.message is not None and turn.message.stop_reason == "length"
 
 
 def judge_again(run: Run, slot: Slot) -> None:

@@ -207,20 +207,15 @@ class _EncodedMessages:
         return parts
 
     def _build_call(self, call: ToolCall, signature: str | None) -> dict[str, Any]:
-        fields = self._name_call(call.id, call.name)
-        fields["args"] = self.tools.rename_arguments(call.name, call.arguments)
+        name, arguments = self.tools.encode_call(call.name, call.arguments)
+        fields = _name_call(call.id, name)
+        fields["args"] = arguments
         part: dict[str, Any] = {"functionCall": fields}
         return part if signature is None else _add_signature(part, signature)
 
-    def _name_call(self, call_id: str, name: str) -> dict[str, Any]:
-        """Begin a call or its response: the name, and the id unless it was generated here because Gemini sent none."""
-        wire_name = self.tools.to_wire(name)
-        if len(call_id) >= _SHORTEST_MINTED and _MINTED.fullmatch(call_id):
-            return {"name": wire_name}
-        return {"id": call_id, "name": wire_name}
-
     def _add_result(self, message: ToolResultMessage) -> None:
-        fields = self._name_call(message.tool_call_id, message.tool_name)
+        name = message.tool_name
+        fields = _name_call(message.tool_call_id, name if name in self.tools.unchanged else self.tools.to_wire(name))
         kind = "error" if message.is_error else "output"
         content = message.content
         if len(content) == 1 and type(content[0]) is TextContent:
@@ -233,6 +228,13 @@ class _EncodedMessages:
             else:
                 self._images += images
         self._results.append({"functionResponse": fields})
+
+
+def _name_call(call_id: str, name: str) -> dict[str, Any]:
+    """Begin a call or its response: the name, and the id unless it was generated here because Gemini sent none."""
+    if len(call_id) >= _SHORTEST_MINTED and _MINTED.fullmatch(call_id):
+        return {"name": name}
+    return {"id": call_id, "name": name}
 
 
 def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> _EncodedMessages:

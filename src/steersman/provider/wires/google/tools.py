@@ -23,7 +23,7 @@ _NAMESPACE = re.compile(r"default_api[:.]")
 class ToolSet:
     """The tools of a request: their names and parameter names on the wire, and their encoded form."""
 
-    __slots__ = ("_known", "_names", "_parameters", "_unchanged", "encoded", "to_wire")
+    __slots__ = ("_known", "_names", "_parameters", "encoded", "to_wire", "unchanged")
 
     def __init__(self, tools: Sequence[ToolSpec]) -> None:
         self._names = ToolNames(tools, NAME, NAME_LENGTH)
@@ -33,16 +33,18 @@ class ToolSet:
         self._parameters: dict[str, _Renaming] = {}
         self.encoded = encode_json([self._declare(tool) for tool in tools])
         # Nearly all tools: neither their name nor that of a parameter is another one on the wire.
-        self._unchanged = {name for name in self._known - self._parameters.keys() if self.to_wire(name) == name}
+        self.unchanged = {name for name in self._known - self._parameters.keys() if self.to_wire(name) == name}
 
-    def rename_arguments(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments of a call with the parameter names on the wire."""
+    def encode_call(self, name: str, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the name and the arguments of a call with the names on the wire."""
+        if name in self.unchanged:
+            return name, arguments
         renamed = self._parameters.get(name)
-        return arguments if renamed is None else renamed.apply(arguments, renamed.there)
+        return self.to_wire(name), arguments if renamed is None else renamed.apply(arguments, renamed.there)
 
     def decode_call(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the name and the arguments of a call with the tool's own names."""
-        if name in self._unchanged:
+        if name in self.unchanged:
             return name, arguments
         own = self._names.from_wire(name)
         if own not in self._known and (short := _NAMESPACE.sub("", name, count=1)) != name:
