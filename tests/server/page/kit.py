@@ -90,6 +90,12 @@ class Tab:
         await expect(self.find("#stop")).to_be_hidden()
         await expect(self.find(".is-live, .row-queued")).to_have_count(0)
 
+    async def open_details(self) -> None:
+        """Open all that can be opened, with clicks, as a person does: what only a script opened may close again."""
+        await self.page.evaluate(
+            "() => document.querySelectorAll('details:not([open]) > summary').forEach((one) => one.click())"
+        )
+
 
 @asynccontextmanager
 async def open_browser() -> AsyncGenerator[Browser]:

@@ -73,7 +73,7 @@ async def test_axe_finds_no_serious_problem() -> None:
         await check_with_axe(tab, "with a question")
         await tab.find(".answer-approve").click()
         await expect(tab.find(".note-error")).to_be_visible()
-        await tab.page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        await tab.open_details()
         await tab.page.set_viewport_size({"width": 380, "height": 800})
         assert await tab.page.evaluate(COUNT_LINES_OF_CELLS) == [1] * 7
         await tab.find("#open-inspector").click()

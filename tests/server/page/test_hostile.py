@@ -83,7 +83,7 @@ async def test_the_corpus_is_only_text() -> None:
         await tab.wait_until_idle()
         await expect(tab.answer).to_contain_text("<script>window.hacked = 1</script>")
         await expect(tab.answer).to_contain_text("file⟨U+202E⟩gnp.exe")
-        await tab.page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        await tab.open_details()
         await expect(tab.find(".tool .output").first).to_contain_text("<script>")
         wrong: list[str] = await tab.page.evaluate(ALLOWED)
         links: list[str] = await tab.page.evaluate(

@@ -68,7 +68,7 @@ export class ToolView {
     setText(this.gist, describeGist(block, args, status));
     this.updateMark(status);
     this.updateFacts(call, status);
-    if (!this.opened.has(this.key))
+    if (!this.touched && !this.opened.has(this.key))
       this.node.open = status === "running" && call.output !== "" ? true : status === "error" || this.isShortDiff();
     if (this.node.open) this.updateBody();
   }
