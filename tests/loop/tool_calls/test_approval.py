@@ -17,6 +17,7 @@ from steersman.policy.approval import Judgement, Mode
 from steersman.session import MemoryStore, Session
 from steersman.session.records import Record
 from steersman.testing import ScriptedModel, answer, call
+from steersman.types.events import AgentEvent, ToolExecutionStart
 from steersman.types.messages import user_message
 
 ASKED = "It was asked about because {}. Do not repeat it; do something else, or ask the user what they want."
@@ -593,6 +594,28 @@ async def test_a_mode_that_changes_while_calls_wait_counts_for_them(
     words = {"Denied: 'write' can": "denied", "Denied: not approved": "asked"}
     assert [next((word for start, word in words.items() if text.startswith(start)), text) for text in found] == results
     assert asked == (["a", "b"] if "asked" in results else [])
+
+
+@each_row("name,results", [
+    ("deploy", ["completed", "invalid", "denied"]),
+    ("unknown", ["denied", "invalid", "denied"]),
+])  # fmt: skip
+async def test_a_mode_that_a_subscriber_changes_counts_for_calls_that_start_later(
+    name: str, results: list[str]
+) -> None:
+    """Also for those of the same answer that would start at once, and for a call that was judged before."""
+    shop, policy = Shop(), Approval("bypass")
+    script = ScriptedModel(answer(call("deploy", targets=["a"]), call("unknown"), call("deploy", targets=["b"])), "ok")
+    agent, _ = agent_of(script, shop.tools, approval=policy)
+
+    def plan(event: AgentEvent) -> None:
+        if isinstance(event, ToolExecutionStart) and event.tool_name == name:
+            policy.mode = "plan"
+
+    agent.subscribe(plan)
+    found = (await agent.run("go")).tool_results
+    assert [message.details["status"] for message in found] == results
+    assert shop.log == ["deploy ['a']"] * results.count("completed")
 
 
 async def test_a_yes_does_not_count_in_a_mode_that_denies_the_call() -> None:

@@ -164,6 +164,8 @@ class _Batch:
         self._free = self._size >= len(self.slots)
         room = _JUDGED_AT_ONCE
         has_policy = self.run.guards.has_policy
+        # Before any call is judged: subscribers are told of those that cannot run, and may change a mode.
+        self._modes = list_modes(self.run)
         for slot in self.slots:
             if slot.index >= limit:
                 settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
@@ -171,7 +173,6 @@ class _Batch:
                 self.waiting.append(slot)
                 self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
                 room -= _measure(slot) if has_policy else 0
-        self._modes = list_modes(self.run)
 
     def _start_ready(self) -> bool:
         """Start the calls that may start now, or have the gates of one asked; whether there was one.
@@ -206,9 +207,10 @@ class _Batch:
         return bool(started) or asked is not None
 
     def _is_disturbed(self) -> bool:
-        """Whether a subscriber cancelled, stopped or steered, so that it is looked at before more calls start."""
+        """Whether a subscriber did what is looked at before more calls start: cancel, stop, steer, change a mode."""
         run = self.run
-        return run.token.reason is not None or run.ending.reason is not None or run.inbox.has_steering
+        is_ending = run.token.reason is not None or run.ending.reason is not None
+        return is_ending or run.inbox.has_steering or self._modes != list_modes(run)
 
     def _is_asking(self) -> bool:
         """Whether the gates of a call are asked, and it does not just wait for an answer."""
