@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from itertools import permutations
 from time import process_time
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -71,6 +71,38 @@ def test_a_key_that_a_page_or_url_quotes_with_escapes_is_hidden_whole(key: str, 
     """failures.md L13: only the part before the first escape was hidden."""
     shown = redact(f"no access: {encode(key)} (again: {encode(key)[:-1]})", key)
     assert re.fullmatch(r"no access: \[redacted\] \(again: \[redacted\][%&#\w]{0,8}\)", shown)
+
+
+WRITTEN: dict[str, Callable[[str], str]] = {
+    "JSON": lambda text: json.dumps(text, ensure_ascii=False),
+    "JSON in ASCII": json.dumps,
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text)),
+    "URL": lambda text: quote(text, safe=""),
+    "URL in a URL": lambda text: quote(quote(text, safe=""), safe=""),
+    "URL of Java": lambda text: quote_plus(text).replace("~", "%7E"),
+    "HTML": lambda text: text.encode("ascii", "xmlcharrefreplace").decode(),
+}
+
+
+@pytest.mark.parametrize("encode", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "-----BEGIN KEY-----\r\nMII/E+vQ=\t\n-----END KEY-----\n",
+        "pässwört, 😀 and more",
+        "abc8Q~dsf.qwe123",
+        "a+b c+d~",
+    ],
+)
+def test_a_key_of_several_lines_or_with_any_letter_is_hidden_whole(key: str, encode: Callable[[str], str]) -> None:
+    """failures.md L13: the lines of a private key, and a password in any language."""
+    for text in (f"bad {key}, 2 + 2 \N{EURO SIGN}", f"{key}{key}\\n"):
+        assert redact(encode(text), key) == encode(text).replace(encode(key).strip('"\\'), "[redacted]")
+
+
+def test_a_key_in_latin_1_is_hidden_whole() -> None:
+    key = "pässwört"
+    assert redact(f"?key={quote(key, encoding='latin-1')}&more=%C3%A4", key) == "?key=[redacted]&more=%C3%A4"
 
 
 def test_a_text_with_escapes_and_no_key_stays_as_it_is() -> None:

@@ -15,17 +15,20 @@ _MIN_SECRET_LENGTH = 6
 _MIN_PREFIX_LENGTH = 8
 _MAX_KEY_LENGTH = 4_000
 # How a text may quote characters of a key: escapes of JSON, percent-encoding, references of HTML, each also twice over.
-# Encoders differ in what they escape: .NET writes "+" as an escape in JSON, PHP "/", templates of Go "+" in HTML.
+# Encoders differ in what they escape: .NET writes "+" as an escape in JSON, PHP "/", templates of Go "+" in HTML. Each
+# escape is one character, which may have several parts in UTF-8 or UTF-16.
+_NEXT = "%(?:25)*[89ab][0-9a-f]"
 _ESCAPE = re.compile(
     r"[\\%&](?:"  # what all begin with comes first, so that the search is fast
-    r"(?<=\\)(?<!\\\\)(?:\\*+(?:[\"/]|u00[2-7][0-9a-f])|\\(?:\\\\)?(?!\\))"
-    r"|(?<=%)(?:25)*[2-7][0-9a-f]"
-    r"|(?<=&)(?:amp;)*(?:amp|lt|gt|quot|apos|#0{0,6}[0-9]{2,3}|#x0{0,6}[2-7][0-9a-f]);)",
+    r"(?<=\\)(?<!\\\\)(?:\\*+(?:[\"/bfnrt]|ud[89ab][0-9a-f]{2}\\++ud[c-f][0-9a-f]{2}|u[0-9a-f]{4})|\\(?:\\\\)?(?!\\))"
+    rf"|(?<=%)(?:25)*(?:[cd][0-9a-f]{_NEXT}|e[0-9a-f](?:{_NEXT}){{2}}|f[0-7](?:{_NEXT}){{3}}|[0-9a-f]{{2}})"
+    r"|(?<=&)(?:amp;)*(?:amp|lt|gt|quot|apos|#0{0,6}[0-9]{1,6}|#x0{0,6}[1-9a-f][0-9a-f]{0,4});)",
     re.IGNORECASE,
 )
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
-_NEVER_ESCAPED = re.compile(r"[A-Za-z0-9_.~-]*")
-_BEGINS_ESCAPE = ("\\", "%", "&")
+_CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_NEVER_ESCAPED = re.compile(r"[A-Za-z0-9_.-]*")
+_SIGNS = ("\\", "%", "&", "+")
 
 _Place: TypeAlias = tuple[int, int]
 
@@ -41,8 +44,9 @@ def redact(text: str, *secrets: str | None) -> str:
     plain_keys = [_ESCAPE.sub(_unescape, key) for key in given if not _NEVER_ESCAPED.fullmatch(key)]
     keys = [key for key in dict.fromkeys((*given, *plain_keys)) if len(key) >= _MIN_SECRET_LENGTH]
     places = _find_places(text, keys)
-    if plain_keys and any([sign in text for sign in _BEGINS_ESCAPE]):
-        found = _find_places(_ESCAPE.sub(_unescape, text), keys)
+    if plain_keys and any([sign in text for sign in _SIGNS]):
+        # In a form, "+" stands for a blank.
+        found = _find_places(_ESCAPE.sub(_unescape, text).replace("+", " "), [key.replace("+", " ") for key in keys])
         places = sorted((*places, *_locate_in_original(text, found)))
     pieces, done = list[str](), 0
     for start, end in places:
@@ -61,10 +65,17 @@ def _find_places(text: str, keys: Sequence[str]) -> list[_Place]:
 
 def _unescape(found: re.Match[str]) -> str:
     """The one character that an escape stands for."""
-    escape = found[0]
-    if escape[0] != "&":
-        return escape[-1] if escape[-1] in '"/\\' else chr(int(escape[-2:], 16))
-    name = escape[1:-1].rpartition(";")[2].lower()
+    escape = found[0].lower()
+    if escape[0] == "%":
+        codes = bytes([int(part[-2:], 16) for part in escape.split("%")[1:]])
+        try:
+            return codes.decode()
+        except UnicodeDecodeError:  # older programs write Latin-1
+            return chr(codes[0])
+    if escape[0] == "\\":
+        units = [int(part[:4], 16).to_bytes(2, "big") for part in escape.split("u")[1:]]
+        return b"".join(units).decode("utf-16-be", "surrogatepass") or _CONTROLS.get(escape[-1], escape[-1])
+    name = escape[1:-1].rpartition(";")[2]
     return _NAMED.get(name) or chr(int(name[2:], 16) if name[1] == "x" else int(name[1:]))
 
 

@@ -1,6 +1,7 @@
 """An MCP server for what well-behaved ones never do. Standard library alone, so that it starts at once.
 
 Flags: `--silent` answers nothing, `--stubborn` will not go, `--deaf` does not read, `--exit` leaves at once,
+`--closed` refuses to begin,
 `--pages` lists without end, `--slow` takes a moment for each page, `--nagging` says at each listing that the list has
 changed.
 `TOOLS` names a file with the tools to list, `LOG` one that gets a line for each notification and each start.
@@ -174,7 +175,10 @@ def main() -> None:
     if "--deaf" in sys.argv:
         signal.pause()
     for line in sys.stdin:
-        if "--silent" not in sys.argv:
+        if "--closed" in sys.argv:
+            error = {"code": -32000, "message": f"no licence for {os.environ['TOKEN']}"}
+            send({"id": json.loads(line)["id"], "error": error})
+        elif "--silent" not in sys.argv:
             answer(json.loads(line))
     while "--stubborn" in sys.argv:
         signal.pause()

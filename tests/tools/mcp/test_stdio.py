@@ -100,6 +100,19 @@ async def test_an_error_of_a_server_is_its_answer_whatever_its_code(code: int) -
         assert marked(mark) == before
 
 
+async def test_a_key_of_several_lines_is_hidden_with_other_ends_of_lines_and_line_by_line() -> None:
+    """failures.md L13: what reads a key says which line it cannot read."""
+    env = {"KEY": "-- begin --\nsecret/1+2\n  tokens\n-- end --\n"}
+    quoted = ("-- begin --\r\nsecret/1+2\r\n  tokens", '{"line": "secret\\/1+2"}', "bad secret/1+2")
+    async with entered(small=small(env=env)) as servers:
+        for said in quoted:
+            output = await call(
+                servers, "mcp:small:blocks", blocks=[{"type": "text", "text": said}], rest={"isError": True}
+            )
+            assert "secret" not in text(output)
+            assert "token" not in text(output)
+
+
 async def test_a_result_that_is_an_error_has_no_value_of_the_environment(tmp_path: Path) -> None:
     """failures.md L13: a server passes on what another service says of the token it was given."""
     env = {"TRACKER_TOKEN": "t0k/en+1234567", "DATA": str(tmp_path)}
@@ -393,6 +406,11 @@ async def test_leaving_in_haste_leaves_no_process_either() -> None:
             small("--exit", env={"TOKEN": "-- begin --\nsecret\n  token\n-- end --"}),
             "it exited with 3; its last stderr output: no licence for [redacted].",
             id="exits with a key of several lines",
+        ),
+        pytest.param(
+            small("--closed", env={"TOKEN": "-- begin --\nsecret\n  token\n-- end --"}),
+            "no licence for [redacted].",
+            id="refuses a key of several lines",
         ),
         pytest.param(StdioServer(command="/bin/cat"), "Method not found", id="no MCP"),
     ],

@@ -145,7 +145,7 @@ class Connection:
             self.reason = "it was stopped"
             raise
         except Exception as error:  # noqa: BLE001  # any failure of the session becomes the reason its callers get
-            self.reason = _describe_failure(error)
+            self.reason = self._describe_failure(error)
         finally:
             self._conclude()
 
@@ -281,13 +281,12 @@ class Connection:
         except TimeoutError:
             raise McpError(f"it did not answer within {seconds:g}s, and the call was cancelled") from None
         except ValidationError as error:
-            raise McpError(f"its answer is not valid MCP ({self._redact(_describe_failure(error))})") from error
+            raise McpError(f"its answer is not valid MCP ({self._describe_failure(error)})") from error
         except MCPError as error:
             raise await self._to_error(error) from error
 
     async def _to_error(self, error: MCPError) -> McpError:
-        shown = self._redact(error.message[:_MAX_REDACTED_LENGTH])
-        text = self._redact(strip_invisible(shown, _MAX_REASON_LENGTH, lines=False))
+        text = self._shorten(error.message)
         if error.message.startswith(UNREADABLE):
             return McpError(text)
         if not self._is_connection_lost(error):
@@ -310,10 +309,13 @@ class Connection:
     def _redact(self, text: str) -> str:
         return redact(text, *self._spec.secrets)
 
+    def _describe_failure(self, error: BaseException) -> str:
+        """Describe the first error of a group in one line."""
+        while isinstance(error, BaseExceptionGroup):
+            error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+        text = str(error) if isinstance(error, McpError | MCPError) else describe_exception(error)
+        return self._shorten(text)
 
-def _describe_failure(error: BaseException) -> str:
-    """Describe the first error of a group in one line."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
-    text = str(error) if isinstance(error, McpError | MCPError) else describe_exception(error)
-    return strip_invisible(text, _MAX_REASON_LENGTH, lines=False)
+    def _shorten(self, text: str) -> str:
+        """Put a text on one line. It is redacted before that, as a key may have several lines, and before it is cut."""
+        return self._redact(strip_invisible(self._redact(text[:_MAX_REDACTED_LENGTH]), _MAX_REASON_LENGTH, lines=False))

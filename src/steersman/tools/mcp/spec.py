@@ -73,7 +73,9 @@ class StdioServer:
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown; a folder or file is no secret, and errors name what is in it."""
-        return tuple(value for value in self.env.values() if not (os.path.isabs(value) and os.path.exists(value)))
+        values = [value for value in self.env.values() if not (os.path.isabs(value) and os.path.exists(value))]
+        # A server may quote one line of a private key, or write its lines in another way.
+        return (*values, *(line.strip() for value in values if "\n" in value for line in value.splitlines()))
 
     def list_places(self) -> list[str]:
         """List what it may run code from: its folder, those of PATH, and what its command and `env` name."""
