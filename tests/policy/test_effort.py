@@ -13,7 +13,7 @@ from tests.policy.toolbox import judge, says, tool_of
 
 from steersman.policy.approval import Approval
 from steersman.policy.destructive import find_destructive_effects
-from steersman.policy.proposals import propose_rules
+from steersman.policy.proposals import propose_exact_rules, propose_rules
 
 DENY = """
     rm; rm -rf; git push --force; git push -f; git reset --hard; git clean -f; git branch -D; git stash drop; curl; wget
@@ -162,6 +162,13 @@ def test_so_many_places_at_which_a_rule_may_begin_count_as_the_command() -> None
     policy = Approval("bypass", deny=["bash(git push)"])
     assert says(policy, "bash", command="env " + "git x " * 60) == "deny"
     assert says(policy, "bash", command="env " + "git x " * 40) == "allow"
+
+
+def test_no_rule_is_looked_for_where_a_path_is_too_long_for_one() -> None:
+    path = "a/" * 500_000
+    began = process_time()
+    assert propose_exact_rules(Approval(), tool_of("edit"), {"path": path, "edits": []}) == ()
+    assert process_time() - began < 0.25
 
 
 def test_a_rule_of_options_only_may_be_about_any_program() -> None:

@@ -413,6 +413,15 @@ def test_other_tools_are_judged_by_an_argument() -> None:
     assert [says(policy, name, **arguments) for name, arguments, _ in cases] == [outcome for *_, outcome in cases]
 
 
+@each_row("rule,amount,outcome", [
+    ("1000", 1000.0, "deny"), ("1000", 1e3, "deny"), ("1000.0", 1000, "deny"), ("1e3", 1000, "deny"),
+    ("0", -0.0, "deny"), ("-5", -5.0, "deny"), ("0.50", 0.5, "deny"), ("10*", 1e16, "deny"), ("*000", 1e3, "deny"),
+    ("1000", 1000.5, "allow"), ("1", True, "allow"), ("1000", "1000.0", "allow"),
+])  # fmt: skip
+def test_a_rule_that_denies_a_number_is_about_every_spelling_of_it(rule: str, amount: object, outcome: str) -> None:
+    assert says(Approval("bypass", deny=[f"pay(amount={rule})"]), "pay", amount=amount) == outcome
+
+
 # What is around the words of a command
 
 

@@ -26,6 +26,7 @@ _ACROSS = re.compile(r"((?<![^/])\*\*/|\*\*)")
 _ACROSS_FOLDERS = {"**/": "(?:.*?/)??", "**": ".*?"}
 _BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 _DOMAIN = re.compile(r"(?:\*\.)?[a-z0-9-]+(?:\.[a-z0-9-]+)*")
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _MARKS = re.compile(r"[^\w\x00-\x7f]{30}")  # accents are no word characters
 
 
@@ -229,6 +230,7 @@ class Argument:
     name: str
     exact: re.Pattern[str]
     loose: re.Pattern[str]
+    number: float | None
 
     def allows(self, value: object) -> bool:
         """Whether the value surely matches."""
@@ -243,7 +245,10 @@ class Argument:
         if text is None:
             return "maybe"
         forms = [fold_lookalikes(form) for form in (text, text.strip(), normpath(text.strip()))]
-        return "yes" if any(self.loose.fullmatch(form) for form in forms) else "no"
+        if isinstance(value, float) and value.is_integer():
+            forms.append(str(int(value)))  # 5.0 is 5 to a tool
+        is_same = not isinstance(value, bool) and value == self.number
+        return "yes" if is_same or any(self.loose.fullmatch(form) for form in forms) else "no"
 
 
 def parse_argument(pattern: str) -> Argument:
@@ -255,6 +260,7 @@ def parse_argument(pattern: str) -> Argument:
         name,
         re.compile(translate_pattern(text), re.DOTALL),
         re.compile(translate_pattern(fold_lookalikes(text)), re.DOTALL),
+        float(text) if _NUMBER.fullmatch(text) else None,
     )
 
 

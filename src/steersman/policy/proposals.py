@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from steersman.policy.approval import Approval
 from steersman.policy.command_kinds import explain_unstable_words, sort_part
-from steersman.policy.patterns import find_host
+from steersman.policy.patterns import MAX_TEXT_LENGTH, find_host
 from steersman.policy.rules import SHELL, propose_command_rule, split_rules
 from steersman.policy.shell.syntax import Part, parse_command
 
@@ -137,7 +137,7 @@ def _list_exact_candidates(tool: Tool, arguments: Mapping[str, Any]) -> Iterator
             yield [rule]
     elif isinstance(path, str) and tool.access == "edit":
         # In a rule, a path with `*` or `?` stands for other files as well.
-        if not {"*", "?"}.intersection(path):
+        if len(path) <= MAX_TEXT_LENGTH and not {"*", "?"}.intersection(path):
             yield [f"{tool.name}({path})"]
     else:
         yield from _list_candidates(tool, arguments)
