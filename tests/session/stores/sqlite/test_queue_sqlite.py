@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import os
+import select
 import shutil
 import socket
 import sqlite3
@@ -15,7 +17,7 @@ from tests.session.kit import done, reopened, said
 
 from steersman import Session
 from steersman.session import SessionQueue
-from steersman.session.stores.sqlite.sockets import make_address, wake_writer
+from steersman.session.stores.sqlite.sockets import FOLLOW, IS_LINUX, make_address, wake_writer
 from steersman.session.stores.sqlite.store import SqliteStore
 from steersman.session.stores.sqlite.wake import WriterWatch, start_watch
 from steersman.testing.store_checks import make_record
@@ -144,6 +146,27 @@ def test_a_writer_without_a_socket_of_its_own_is_woken_all_the_same(tmp_path: Pa
         queue.steer("Hi.")
         assert woken.wait(30)
     handle.close()
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="needs the abstract namespace of Linux")
+def test_a_file_that_is_no_socket_is_closed_by_the_writer_that_it_was_sent_to(tmp_path: Path) -> None:
+    """Any user may send files to the name of a writer: kept open, they would soon be all that a process may have."""
+    bound = threading.Event()
+    address = make_address((1, 2), os.getpid(), 0)
+    stop = start_watch(WriterWatch(address, bound.set, lambda: False))
+    try:
+        assert bound.wait(10)
+        reading, writing = os.pipe()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            rights = array.array("i", [writing])
+            sender.sendmsg([FOLLOW], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], 0, address)
+        os.close(writing)
+        ready, _, _ = select.select([reading], [], [], 10)
+        assert ready, "the writer still has the file"
+        assert os.read(reading, 1) == b""
+        os.close(reading)
+    finally:
+        stop()
 
 
 def test_a_session_that_is_closed_and_opened_again_is_woken_by_its_socket(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ Any user may use these names, so a reader of messages looks which user has sent 
 from __future__ import annotations
 
 import array
+import os
 import socket
 import struct
 import sys
@@ -82,3 +83,12 @@ def receive_message(source: socket.socket, size: int) -> tuple[bytes, int | None
         elif level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS:
             _, user, _ = _CREDENTIALS.unpack(content)
     return data, user, list(files)
+
+
+def open_received(file: int) -> socket.socket | None:
+    """The socket that came as a file; one that is no socket is closed."""
+    try:
+        return socket.socket(fileno=file)
+    except OSError:
+        os.close(file)
+        return None

@@ -27,6 +27,7 @@ from steersman.session.stores.sqlite.sockets import (
     bind_writer,
     connect_to_writer,
     make_address,
+    open_received,
     receive_message,
 )
 from steersman.session.stores.store import call_wake
@@ -127,11 +128,10 @@ class WriterWatch:
                 data, user, files = receive_message(self.bound, 16)
                 is_woken = is_woken or data == WAKE
                 for file in files:
-                    follower = socket.socket(fileno=file)
-                    if data == FOLLOW and user == os.getuid():
+                    if data != FOLLOW or user != os.getuid():
+                        os.close(file)
+                    elif (follower := open_received(file)) is not None:
                         self._admit(follower)
-                    else:
-                        follower.close()
         except BlockingIOError:
             pass
         if is_woken:
