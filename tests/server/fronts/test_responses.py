@@ -261,6 +261,24 @@ async def test_what_a_request_brings_is_gone_after_its_run() -> None:
     assert found == [both, both, own, both, own]
 
 
+async def test_a_request_that_was_refused_leaves_nothing_to_the_next_run() -> None:
+    """Instructions, limits and tools are for one run, and a refused request has none."""
+    script = ScriptedModel("Hello.", repeat_last=True)
+    async with run_server(lambda: Agent(script.model, system_prompt="Own.")) as client:
+        body = {"instructions": "Theirs.", "tools": [WEATHER], "conversation": "c"}
+        assert (await client.send("POST", "/v1/responses", {**body, "input": []}))[0] == 400
+        await client.act("c", "prompt", {"content": "And now?"})
+        await client.collect("c")
+        messages = [{"role": "system", "content": "Theirs."}]
+        body = {"messages": messages, "tools": [CHAT_WEATHER]}
+        assert (await client.send("POST", "/v1/chat/completions", body))[0] == 400
+        _, listed = await client.send("GET", "/sessions")
+        id = next(one["id"] for one in listed["sessions"] if one["id"] != "c")
+        await client.act(id, "prompt", {"content": "And now?"})
+        await client.collect(id)
+    assert [(request.system_prompt, len(request.tools)) for request, _ in script.requests] == [("Own.", 0)] * 2
+
+
 async def test_questions_are_denied_at_once_where_the_client_says_so() -> None:
     async with run_server() as client:
         found = await make_sdk(client).responses.create(input="Deploy.", metadata={"approvals": "deny"})

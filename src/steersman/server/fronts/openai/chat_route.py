@@ -109,13 +109,14 @@ class Completion:
             self.head["created"] = note["created"]
             self.deltas = self._follow(None, note["after"])
             return
-        act = self._go_on(given) if _waits_for_client(live) else _plan(live, body, given, tools)
-        await live.session.save()
-        self.head["created"] = read_time()
-        after = live.hub.last_record
-        with live.note(self._key, {"id": self.head["id"], "after": after, "created": self.head["created"]}):
-            self.deltas = self._follow(act, after)
-            await anext(self.deltas)
+        with find_client_tools(live).take_back_if_refused():
+            act = self._go_on(given) if _waits_for_client(live) else _plan(live, body, given, tools)
+            await live.session.save()
+            self.head["created"] = read_time()
+            after = live.hub.last_record
+            with live.note(self._key, {"id": self.head["id"], "after": after, "created": self.head["created"]}):
+                self.deltas = self._follow(act, after)
+                await anext(self.deltas)
 
     def _go_on(self, given: Input) -> Callable[[], Awaitable[Any]]:
         if questions := list_questions(self.live):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from steersman.server.live import LiveSession
@@ -44,6 +45,7 @@ class ClientTools:
         self._waiting: dict[str, asyncio.Future[str]] = {}
         self._early: dict[str, str] = {}
         self.expected: list[str] = []
+        self._is_set_up = False
         agent.subscribe(self._follow_event)
 
     def set_up(
@@ -69,6 +71,18 @@ class ClientTools:
         self._live.agent.configure(
             tools=[*self._own_tools, *made], system_prompt=prompt, **{**self._own_limits, **given}
         )
+        self._is_set_up = True
+
+    @contextmanager
+    def take_back_if_refused(self) -> Generator[None]:
+        """Leave nothing of what a request has set up to the next run, if none starts with it."""
+        was_set_up = self._is_set_up
+        try:
+            yield
+        except BaseException:
+            if self._is_set_up and not was_set_up:
+                self.clear()
+            raise
 
     def _follow_event(self, event: AgentEvent) -> None:
         if isinstance(event, AgentEnd):
@@ -76,7 +90,7 @@ class ClientTools:
 
     def clear(self) -> None:
         """Take everything back."""
-        self.expected = []
+        self.expected, self._is_set_up = [], False
         self._early.clear()
         self._live.agent.configure(tools=self._own_tools, system_prompt=self._own_prompt, **self._own_limits)
 

@@ -125,11 +125,12 @@ class ResponsesFront:
         if self._sessions.draining:
             raise Problem(503, "The server is about to stop. Try again in a moment.", headers={"Retry-After": "5"})
         given, tools = read_items(body.input), body.list_tools()
-        act = await self._plan(live, body, given, tools)
-        await live.session.save()
-        note = {"after": live.hub.last_record, "head": _make_head(live, body, id, tools)}
-        with live.note(id, note):
-            return await self._tell(live, note, act)
+        with find_client_tools(live).take_back_if_refused():
+            act = await self._plan(live, body, given, tools)
+            await live.session.save()
+            note = {"after": live.hub.last_record, "head": _make_head(live, body, id, tools)}
+            with live.note(id, note):
+                return await self._tell(live, note, act)
 
     async def _plan(
         self, live: LiveSession, body: ResponseBody, given: Input, tools: list[Frame]
