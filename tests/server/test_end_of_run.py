@@ -131,6 +131,22 @@ async def test_a_message_that_starts_a_run_says_what_becomes_of_questions(action
     assert results == ["denied"]
 
 
+@pytest.mark.parametrize("order", [("deny", "wait"), ("wait", "deny")])
+async def test_one_message_is_enough_to_have_the_questions_of_the_next_run_denied(order: tuple[str, str]) -> None:
+    """Section 6: of several messages that start a run together, also if another one would wait for its questions."""
+    hold = Hold()
+    made = make_agent("One.", answer("See. ", call("deploy", target="live")), "Done.", after_loop=hold.wait)
+    async with run_server(made) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Begin."})
+        await hold.reached.wait()
+        for approvals in order:
+            await client.act(id, "follow_up", {"content": "Deploy.", "approvals": approvals})
+        hold.open()
+        resolved = await client.find(id, "approval_resolved")
+    assert (resolved["decision"], resolved["by"]) == ("denied", "loop")
+
+
 @pytest.mark.parametrize(
     ("body", "options", "decision"),
     [({"approvals": "deny"}, {}, "denied"), ({}, {"approval_timeout": 0.05}, "expired")],

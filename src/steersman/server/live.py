@@ -182,8 +182,8 @@ class LiveSession(Receipts):
         self.agent.inbox.add(kind, require_content(message), mode=mode, key=key, id=receipt["id"])
         if not self.is_busy:
             self._follow(self._start_with_queued(), approvals)
-        elif self.is_ending:
-            self._next_approvals = approvals
+        elif self.is_ending and self._next_approvals != "deny":
+            self._next_approvals = approvals  # of several messages, one is enough to have questions denied
         await self.session.save()
         return receipt
 
