@@ -360,6 +360,71 @@ def test_operations_that_share_a_schema_are_refused_where_they_are_too_large_tog
     assert len(openapi_tools(spec, BASE, ["put1", "put2"])) == 2
 
 
+LONG_NAME = "name" * 20_000
+
+
+LISTS: dict[str, dict[str, Any]] = {
+    "booleans": {"properties": dict.fromkeys(map(str, range(1_000)), True)},
+    "required": {"required": [str(number) for number in range(1_000)]},
+    "const": {"const": [[number] for number in range(500)]},
+    "default": {"default": {"a": {str(number): [] for number in range(1_000)}}},
+    "reference": {"$ref": f"#/components/{LONG_NAME}"},
+}
+
+
+@pytest.mark.parametrize("schema", LISTS.values(), ids=LISTS)
+def test_all_that_a_schema_lists_counts_for_the_operations_that_share_it(schema: Any) -> None:
+    """failures.md L20: a page of booleans, shared by hundreds of operations, took seconds and gigabytes."""
+    body = {"content": {"application/json": {"schema": {"$ref": "#/components/large"}}}}
+    spec: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "components": {"large": {"type": "object", **schema}, LONG_NAME: {}},
+        "paths": {f"/{number}": {"put": {"requestBody": body}} for number in range(300)},
+    }
+    with pytest.raises(ValueError, match="have more than 200,000 parts"):
+        openapi_tools(spec, BASE)
+
+
+LONG = "a b-" * 25_000
+SHARED: dict[str, dict[str, Any]] = {
+    "media types": {"requestBody": {"content": {f"a/{number}": {} for number in range(1_000)}}},
+    "parameters": {"parameters": [parameter(f"content-{number}", "header") for number in range(1_000)]},
+    "tags": {"tags": [*range(50_000)]},
+    "texts": {"operationId": LONG, "summary": LONG, "parameters": [parameter(LONG)]},
+}
+
+
+@pytest.mark.parametrize(
+    ("shared", "made"), [("media types", None), ("parameters", None), ("tags", 500), ("texts", 500)]
+)
+def test_operations_that_share_much_are_made_or_refused_at_once(shared: str, made: int | None) -> None:
+    """failures.md L20: all of it was read and copied for each of them."""
+    spec: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "x": {"put": SHARED[shared]},
+        "paths": {f"/{number}": {"$ref": "#/x"} for number in range(500)},
+    }
+    began = process_time()
+    if made is None:
+        with pytest.raises(ValueError, match="have more than 200,000 parts"):
+            openapi_tools(spec, BASE)
+    else:
+        assert len(openapi_tools(spec, BASE)) == made
+    assert process_time() - began < 2
+
+
+def test_yaml_that_merges_what_was_merged_is_refused() -> None:
+    """failures.md L20: each line holds the one before nine times, which took hours and all of the memory."""
+    pytest.importorskip("yaml")
+    lines = ["openapi: 3.1.0", "x0: &x0 {a: 1, b: 2}"]
+    for level in range(1, 12):
+        lines.append(f"x{level}: &x{level} {{<<: [{', '.join([f'*x{level - 1}'] * 9)}]}}")
+    with pytest.raises(ValueError, match="its keys '<<' merge more than 200,000 values"):
+        openapi_tools("\n".join([*lines, "paths: {}"]), BASE)
+    few = "\n".join([*lines[:3], "paths: {/: {get: {<<: *x1, operationId: one}}}"])
+    assert [tool.name for tool in openapi_tools(few, BASE)] == ["one"]
+
+
 @pytest.mark.parametrize("id", ["get", "a_long_name_" * 5], ids=["short", "long"])
 def test_thousands_of_operations_of_one_name_are_told_apart_at_once(id: str) -> None:
     """failures.md L20: for each, all the numbers that were taken were tried again."""

@@ -73,6 +73,7 @@ class Document:
                 "Only references inside the description are followed ('#/components/...'), "
                 f"got {format_value(pointer)}."
             )
+        self.count_parts(len(pointer) // _MAX_NAME_LENGTH)
         found: Any = self.root
         for step in unquote(pointer[2:]).split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
@@ -169,6 +170,17 @@ def _parse_yaml(text: str) -> Any:
         # A dict of its own, so that SafeLoader's stays unchanged.
         yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # the name and the form are PyYAML's
 
+        merged = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            # Each level of keys `<<` can hold several times all of the level below.
+            for other in _list_merged(node):
+                self.flatten_mapping(other)
+                self.merged += len(other.value)
+                if self.merged > _MAX_ALL_PARTS:
+                    raise ValueError(f"its keys '<<' merge more than {_MAX_ALL_PARTS:,} values")
+            super().flatten_mapping(node)
+
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
             made = super().construct_mapping(node, deep=deep)
             return {key if isinstance(key, str) else msgspec.json.encode(key).decode(): made[key] for key in made}
@@ -180,6 +192,13 @@ def _parse_yaml(text: str) -> Any:
         return yaml.load(text, Loader=Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ValueError(f"The OpenAPI description is neither JSON nor YAML: {error}.") from error
+
+
+def _list_merged(node: Any) -> list[Any]:
+    """List the objects that a YAML object merges into itself."""
+    given = [value for key, value in node.value if key.tag == "tag:yaml.org,2002:merge"]
+    listed = [other for value in given for other in (value.value if value.id == "sequence" else [value])]
+    return [other for other in listed if other.id == "mapping"]
 
 
 def _as_list(value: Any) -> Sequence[Any]:
@@ -199,6 +218,7 @@ class SchemaConverter:
     def convert(self, schema: Any, depth: int = 0) -> Any:
         """Convert a schema of the description to JSON Schema."""
         self._parts += 1
+        self._document.count_parts(1 + _count_items(schema))
         if self._parts > _MAX_PARTS or depth > _MAX_DEPTH:
             raise ValueError("A schema of the description is too large, or contains itself without a reference.")
         if isinstance(schema, bool):
@@ -206,8 +226,6 @@ class SchemaConverter:
         if not isinstance(schema, Mapping):
             raise ValueError(f"A schema is an object or a boolean, got {format_value(schema)}.")
         given = cast(Mapping[str, Any], schema)
-        values = given.get("enum")
-        self._document.count_parts(1 + (len(cast(list[Any], values)) if isinstance(values, list) else 0))
         result = self._convert_reference(given) if "$ref" in given else self._convert_keywords(given, depth)
         return _make_nullable(result) if given.get("nullable") is True else result
 
@@ -267,6 +285,19 @@ class SchemaConverter:
                 }
         if isinstance(needed := schema.get("required"), Sequence) and not isinstance(needed, str):
             result["required"] = [name for name in cast(Sequence[Any], needed) if name not in hidden]
+
+
+def _count_items(schema: Any) -> int:
+    """Count the items of the lists and objects that are copied from a schema, up to a limit: YAML may have circles."""
+    given: Mapping[str, Any] = cast(Any, schema) if isinstance(schema, Mapping) else {}
+    waiting, count = [given[word] for word in (*_PLAIN, "required") if word in given], 0
+    while waiting and count <= _MAX_ALL_PARTS:
+        value = waiting.pop()
+        if isinstance(value, Mapping | list | tuple):
+            items = cast(Mapping[str, Any], value).values() if isinstance(value, Mapping) else cast(list[Any], value)
+            count += len(items)
+            waiting += items
+    return count
 
 
 def _is_read_only(schema: Any) -> bool:

@@ -16,6 +16,9 @@ Choice: TypeAlias = "Iterable[str] | Callable[[Operation], bool]"
 
 _MAX_NAME_LENGTH = 64
 _MAX_DESCRIPTION_LENGTH = 1_000
+# How much of a text is looked at: hundreds of operations may share a long one, and all of their tags.
+_MAX_READ_LENGTH = 4_000
+_MAX_TAGS = 100
 # The tool's function needs this parameter name for itself.
 _RESERVED_NAME = "arguments"
 # Set by the HTTP client or by the user; a description cannot make them arguments for the model.
@@ -70,7 +73,7 @@ def list_operations(
         given = details.get("operationId")
         id = given if isinstance(given, str) and given else f"{method.upper()} {path}"
         wanted = id if id is given else f"{method}_{path.strip('/')}"
-        name = names.add(prefix + _to_identifier(wanted))
+        name = names.add(prefix + _to_identifier(wanted[:_MAX_READ_LENGTH]))
         tags = details.get("tags")
         operation = Operation(
             id,
@@ -78,7 +81,7 @@ def list_operations(
             path,
             _to_one_line(details.get("summary")),
             _to_one_line(details.get("description")),
-            tuple(map(str, cast(Sequence[Any], tags))) if isinstance(tags, list | tuple) else (),
+            tuple(map(str, cast(Sequence[Any], tags)[:_MAX_TAGS])) if isinstance(tags, list | tuple) else (),
             details.get("deprecated") is True,
             name,
         )
@@ -120,7 +123,7 @@ def build_form(
     parameters: list[Parameter] = []
     for given, location, name in _collect_parameters(document, operation, details, item, withheld):
         argument = _name_argument(name, location, names)
-        parameter, schema = _parse_parameter(given, name, location, argument)
+        parameter, schema = _parse_parameter(document, given, name, location, argument)
         properties[argument] = _add_description(schemas.convert(schema), given.get("description"))
         parameters.append(parameter)
         if parameter.required:
@@ -128,7 +131,7 @@ def build_form(
     payload = None
     if "requestBody" in details:
         body = document.follow(details["requestBody"], "A request body")
-        if (media := _choose_media_type(body)) is not None:
+        if (media := _choose_media_type(document, body)) is not None:
             payload = Payload(media[0], _name_argument("body", "request", names), body.get("required") is True)
             properties[payload.argument] = _add_description(schemas.convert(media[1]), body.get("description"))
             if payload.required:
@@ -163,7 +166,9 @@ def _collect_parameters(
 ) -> list[tuple[Mapping[str, Any], Location, str]]:
     """Collect the parameters in the order of their locations; the operation's own override those of its path."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for given in [*(item.get("parameters") or ()), *(details.get("parameters") or ())]:
+    listed = [*(item.get("parameters") or ()), *(details.get("parameters") or ())]
+    document.count_parts(len(listed))
+    for given in listed:
         parameter = document.follow(given, f"A parameter of {operation.id!r}")
         location, name = parameter.get("in"), parameter.get("name")
         if location not in LOCATIONS or not isinstance(name, str) or not name:
@@ -183,8 +188,10 @@ def _collect_parameters(
     ]
 
 
-def _parse_parameter(given: Mapping[str, Any], name: str, location: Location, argument: str) -> tuple[Parameter, Any]:
-    content = _read_content_schemas(given)
+def _parse_parameter(
+    document: Document, given: Mapping[str, Any], name: str, location: Location, argument: str
+) -> tuple[Parameter, Any]:
+    content = _read_content_schemas(document, given)
     schema: Any = next(iter(content.values())) if content else given.get("schema", {})
     styles = STYLES[location]
     style = given.get("style", styles[0])
@@ -195,9 +202,9 @@ def _parse_parameter(given: Mapping[str, Any], name: str, location: Location, ar
     return Parameter(name, argument, location, style, explode is True, required, bool(content)), schema
 
 
-def _choose_media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
+def _choose_media_type(document: Document, body: Mapping[str, Any]) -> tuple[str, Any] | None:
     """Choose the media type of the request body among those that the operation accepts, and its schema."""
-    content = _read_content_schemas(body)
+    content = _read_content_schemas(document, body)
     if not content:
         return None
     best = min(content, key=_rank_media_type)
@@ -205,12 +212,13 @@ def _choose_media_type(body: Mapping[str, Any]) -> tuple[str, Any] | None:
     return ("application/json" if "*" in media_type else media_type), content[best]
 
 
-def _read_content_schemas(given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_content_schemas(document: Document, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schemas by media type."""
     content: Any = given.get("content")
     if not isinstance(content, Mapping):
         return {}
     kinds = cast(Mapping[str, Any], content)
+    document.count_parts(len(kinds))
     return {
         kind: cast(Mapping[str, Any], details).get("schema", {}) if isinstance(details, Mapping) else {}
         for kind, details in kinds.items()
@@ -233,7 +241,7 @@ def _add_description(schema: Any, description: Any) -> Any:
 
 
 def _to_one_line(text: Any) -> str:
-    return " ".join(text.split())[:_MAX_DESCRIPTION_LENGTH] if isinstance(text, str) else ""
+    return " ".join(text[:_MAX_READ_LENGTH].split())[:_MAX_DESCRIPTION_LENGTH] if isinstance(text, str) else ""
 
 
 def _to_identifier(text: str) -> str:
@@ -241,5 +249,5 @@ def _to_identifier(text: str) -> str:
 
 
 def _name_argument(name: str, location: str, taken: UniqueNames) -> str:
-    wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_MAX_NAME_LENGTH] or "value"
+    wanted = re.sub(r"[^A-Za-z0-9_.-]", "_", name[:_MAX_NAME_LENGTH]) or "value"
     return taken.add(f"{wanted[: _MAX_NAME_LENGTH - 8]}_{location}" if wanted in taken else wanted)
