@@ -299,10 +299,11 @@ def test_a_home_folder_in_a_folder_of_the_system_is_not_given(
     assert room.run(whole, f"ls {home}")[1] != 0
 
 
-def test_links_beside_a_hidden_home_do_not_lead_to_it(tmp_path: Path) -> None:
-    for name in ("system/home/secret", "system/share/doc"):
+def test_links_beside_a_hidden_home_lead_neither_to_it_nor_out_of_the_system(tmp_path: Path) -> None:
+    for name in ("system/home/secret", "system/share/doc", "data"):
         (tmp_path / name).mkdir(parents=True)
-    for name, target in (("way", "home"), ("inside", "home/secret"), ("round", "."), ("fine", "share")):
+    links = {"way": "home", "inside": "home/secret", "round": ".", "fine": "share", "etc": "../data", "up": ".."}
+    for name, target in links.items():
         (tmp_path / "system" / name).symlink_to(target)
     found = leave_out(f"{tmp_path}/system", {f"{tmp_path}/system/home"})
     assert sorted(found) == [f"{tmp_path}/system/fine", f"{tmp_path}/system/share"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 # Imported here and not on first use: a command may be able to write to the folder of this code.
-from steersman.tools.confine.changed_folders import note_change
+from steersman.tools.confine.changed_folders import note_change, note_command
 from steersman.tools.confine.command_environment import COMMAND_ENVIRONMENT
 from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, set_aside
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
@@ -108,7 +108,8 @@ class Shell:
                 f"The command was not run, because a path for it could not be accessed: {error}."
             ) from error
         argv = [_find_shell(environment["PATH"], shells), "-c", command]
-        note_change(self.root, *self._writable)
+        note = note_change if sandbox.kind == "off" else note_command
+        note(self.root, *self._writable)
         plan = sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
         return PreparedCommand(sandbox, plan, home, begun)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 _changes: Counter[str] = Counter()
+_of_commands: set[str] = set()
 _lock = threading.Lock()
 
 
@@ -17,6 +18,19 @@ def note_change(*folders: str) -> None:
     """Note that files of these folders, which are real paths, may have been changed."""
     with _lock:
         _changes.update(folders)
+
+
+def note_command(*folders: str) -> None:
+    """Note that a sandboxed command can write to these folders, which are real paths."""
+    note_change(*folders)
+    with _lock:
+        _of_commands.update(folders)
+
+
+def list_command_folders() -> list[str]:
+    """List the folders of sandboxed commands: what is there must not run outside, nor a link in them be followed."""
+    with _lock:
+        return list(_of_commands)
 
 
 def count_changes(paths: Iterable[str]) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
+from steersman.tools.confine.changed_folders import list_command_folders
 from steersman.tools.confine.links import leads_through
 from steersman.types.errors import ToolError
 
@@ -57,11 +58,11 @@ def clean_search_path(path: str) -> str:
 def find_program(name: str, path: str, *, outside: Iterable[str]) -> str | None:
     """Find a program to run without a sandbox; `None` if it is not there, or in one of the folders of `outside`.
 
-    Nor is one taken that is found by a link in these folders, which are real paths: a command may have made the link,
-    and so have chosen any program.
+    Nor is one taken that is where commands of this program could write, or that is found by a link in any of these
+    folders, which are real paths: a command may have made the link, and so have chosen any program.
     """
     found = shutil.which(name, path=clean_search_path(path))
-    return None if found is None or leads_through(found, outside) else found
+    return None if found is None or leads_through(found, (*outside, *list_command_folders())) else found
 
 
 # The supervisor runs outside the sandbox, so a command must not be able to change its code: it is read once, at import,
@@ -171,13 +172,15 @@ def _find_mark(environment: Mapping[str, str]) -> dict[str, str]:
 def build_supervisor_environment(writable: Iterable[str]) -> dict[str, str]:
     """Build the environment variables that Python itself needs to start the supervisor, and no others.
 
-    Without folders of libraries that a command may write: the supervisor runs outside the sandbox.
+    Without folders of libraries that this command may write, or an earlier one in another workspace: the supervisor
+    runs outside the sandbox.
     """
+    changed = (*writable, *list_command_folders())
     libraries = {
         name: os.pathsep.join(
             folder
             for folder in os.environ[name].split(os.pathsep)
-            if os.path.isabs(folder) and not leads_through(folder, writable)
+            if os.path.isabs(folder) and not leads_through(folder, changed)
         )
         for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
         if name in os.environ

@@ -71,8 +71,12 @@ def _list_parts(folder: str) -> list[str]:
     return [folder]
 
 
-def leave_out(folder: str, hidden: Collection[str]) -> Iterator[str]:
-    """Yield a folder, or what is in it besides the hidden folders where one of them is in it."""
+def leave_out(folder: str, hidden: Collection[str], top: str = "") -> Iterator[str]:
+    """Yield a folder, or what is in it besides the hidden folders where one of them is in it.
+
+    No link that leads out of `top`, the folder of the first call: given as a whole, it would not give that either.
+    """
+    top = top or os.path.realpath(folder)
     if not _contains_any(os.path.realpath(folder), hidden):
         yield folder
         return
@@ -83,11 +87,13 @@ def leave_out(folder: str, hidden: Collection[str]) -> Iterator[str]:
     for path in (os.path.join(folder, name) for name in names):
         real = os.path.realpath(path)
         if os.path.islink(path) and (
-            _contains_any(real, hidden) or any(_contains_any(home, [real]) for home in hidden)
+            not _contains_any(top, [real])
+            or _contains_any(real, hidden)
+            or any(_contains_any(home, [real]) for home in hidden)
         ):
-            continue  # it leads to a hidden folder, or to one around it
+            continue  # it leads out, to a hidden folder, or to one around it
         if real not in hidden:
-            yield from leave_out(path, hidden)
+            yield from leave_out(path, hidden, top)
 
 
 def _contains_any(folder: str, paths: Iterable[str]) -> bool:

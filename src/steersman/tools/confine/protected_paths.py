@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from steersman.tools.confine.changed_folders import list_command_folders
 from steersman.tools.confine.enforcement import Guard
 from steersman.tools.confine.folder_snapshot import FolderSnapshot, is_missing_or_empty
 from steersman.tools.confine.links import leads_through
@@ -293,16 +294,20 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 @dataclass(frozen=True, slots=True)
 class SandboxPaths:
-    """The paths that a command may read, write and use as devices, and those it must not change (`protected`)."""
+    """The paths that a command may read, write and use as devices, and those it must not change (`protected`).
+
+    `movable` are those of `readable` that a command in another workspace could replace.
+    """
 
     readable: tuple[str, ...]
     writable: tuple[str, ...]
     devices: tuple[str, ...] = _DEVICES
     protected: ProtectedPaths = field(default_factory=ProtectedPaths)
+    movable: tuple[str, ...] = ()
 
     def list_real(self) -> list[str]:
         """List the paths that are mounted or held, which are real: where one leads through a link, it was replaced."""
-        return [*self.writable, *(path for path, _ in self.protected.pinned), *self.protected.held]
+        return [*self.writable, *self.movable, *(path for path, _ in self.protected.pinned), *self.protected.held]
 
 
 def find_sandbox_paths(
@@ -325,7 +330,12 @@ def find_sandbox_paths(
     """
     write = _drop_inner(path for path in (root, *scratch, *writable) if os.path.exists(path))
     # A folder of PATH in the workspace can be read anyway, and a command may have made it a link to anywhere.
-    more = (path for path in (*find_program_folders(environment), *readable) if not leads_through(path, write))
+    more = [path for path in (*find_program_folders(environment), *readable) if not leads_through(path, write)]
+    # One in another workspace may be of use here, but a command there may have made it a link to anywhere.
+    changed = set(list_command_folders()) - set(write)
+    shared = {path for path in more if changed and leads_through(path, changed)}
+    movable = {path for path in shared if os.path.exists(path) and os.path.realpath(path) == path}
+    more = [path for path in more if path not in shared - movable]
     if nested is None:
         nested = select_nested(root, FolderSnapshot(root).refresh(), git)
     allowed = [os.path.realpath(path) for path in writable]
@@ -335,6 +345,7 @@ def find_sandbox_paths(
         write,
         tuple(path for path in _DEVICES if os.path.exists(path)),
         protect_paths(root, nested=nested, own=(*own, *list_own_files()), allowed=allowed, git=git, passing=passing),
+        tuple(sorted(movable)),
     )
 
 
