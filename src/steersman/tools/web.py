@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from steersman.types.content import replace_lone_surrogates
 from steersman.types.errors import ToolError, describe_exception
 
 if TYPE_CHECKING:
@@ -106,7 +107,8 @@ class Body:
 
 def parse_content_type(header: str) -> tuple[str, str | None]:
     """Split a `Content-Type` header into its media type and its charset."""
-    media_type, _, rest = header.partition(";")
+    # Bytes that are no UTF-8 are half characters here, which no event and no session can hold.
+    media_type, _, rest = replace_lone_surrogates(header).partition(";")
     found = _CHARSET.search(rest)
     return media_type.strip().lower(), found[1] if found else None
 

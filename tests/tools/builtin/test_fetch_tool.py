@@ -127,6 +127,16 @@ async def test_what_cannot_be_read_is_described(body: bytes, kind: str, words: s
     assert await text_of(page(body, kind)) == f"Not shown: {words}. Only text, HTML and pictures can be shown."
 
 
+async def test_a_type_with_bytes_that_are_no_text_can_be_stored() -> None:
+    """failures.md K2: the answer was lost to an error of the encoder, and with it what a request of an API did."""
+    answer = page("hello", "text/XX").replace(b"XX", b"\xff\xfe")
+    async with Site({"/": answer}) as site:
+        output = await fetched(fetch_tool(allow=[site.opening]), f"{site.url}/")
+        url = f"{site.url}/"
+        details = {"url": url, "http_status": 200, "media_type": "text/\ufffd\ufffd"}
+        assert output == ToolOutput(f"{url}\n\nhello", details)
+
+
 async def test_what_cannot_be_read_is_not_downloaded() -> None:
     raw = reply(Content_Type="video/mp4", Transfer_Encoding="chunked")
     async with Site({"/": _sending(raw, b"400\r\n" + bytes(1024) + b"\r\n")}) as site:

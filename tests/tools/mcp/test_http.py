@@ -275,6 +275,39 @@ async def test_an_answer_that_is_none_fails_the_call_and_says_why(answer: Answer
             assert words in text(await call(servers, "mcp:raw:go"))
 
 
+LONG_KEY = "ghp_0123456789AbCdEfGhIjKlMnOpQrStUvWxYz"
+COMPLAINT = f"Error: the service refuses the token that it was given, {LONG_KEY}"
+
+
+def text_for_a_list(server: _Raw, message: dict[str, Any]) -> None:
+    server.result(message, {"content": COMPLAINT})
+
+
+def cut_off(server: _Raw, message: dict[str, Any]) -> None:
+    server.send(200, f'{{"error": "{COMPLAINT}'.encode(), content_type="application/json")
+
+
+def cut_off_event(server: _Raw, message: dict[str, Any]) -> None:
+    server.send(200, f'data: {{"error": "{COMPLAINT}\n\n'.encode(), content_type="text/event-stream")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (text_for_a_list, "its answer is not valid MCP (content: Input should be a valid list)"),
+        (cut_off, "Invalid JSON: EOF while parsing a string at line 1 column 107 [type=json_invalid]"),
+        (cut_off_event, "Invalid JSON: EOF while parsing a string at line 1 column 107 [type=json_invalid]"),
+    ],
+)
+async def test_of_an_answer_that_is_none_the_end_of_a_key_is_not_shown(answer: Answer, words: str) -> None:
+    """failures.md L13: what is wrong was quoted without its middle, and the end of a key is not known for one."""
+    with raw(answer) as url:
+        async with entered(raw=HttpServer(url=url, headers={"x-key": LONG_KEY})) as servers:
+            output = await call(servers, "mcp:raw:go")
+    assert words in text(output)
+    assert "WxYz" not in text(output)
+
+
 @pytest.mark.parametrize("answer", [many_lists, many_lists_in_an_event])
 async def test_an_answer_of_very_many_lists_is_not_parsed(answer: Answer) -> None:
     """failures.md F15: the SDK would parse it in the event loop."""

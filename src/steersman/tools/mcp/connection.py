@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
@@ -47,6 +48,8 @@ _MAX_REASON_LENGTH = 600
 _MAX_REDACTED_LENGTH = 16_384
 # How the SDK's messages begin when an answer over HTTP broke off.
 _BROKEN = ("Connection closed", "SSE stream")
+# The value in a message of pydantic. Its middle is left out, so that the end of a key may be in it without the beginning.
+_VALUE = re.compile(r", input_value=.*, input_type=\w+\]")
 _RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
     mcp_types.CallToolResult | mcp_types.InputRequiredResult
 )
@@ -313,9 +316,18 @@ class Connection:
         """Describe the first error of a group in one line."""
         while isinstance(error, BaseExceptionGroup):
             error = cast(BaseExceptionGroup[BaseException], error).exceptions[0]
+        if isinstance(error, ValidationError):
+            return self._shorten(_describe_invalid(error))
         text = str(error) if isinstance(error, McpError | MCPError) else describe_exception(error)
         return self._shorten(text)
 
     def _shorten(self, text: str) -> str:
         """Put a text on one line. It is redacted before that, as a key may have several lines, and before it is cut."""
-        return self._redact(strip_invisible(self._redact(text[:_MAX_REDACTED_LENGTH]), _MAX_REASON_LENGTH, lines=False))
+        shown = self._redact(_VALUE.sub("]", text[:_MAX_REDACTED_LENGTH]))
+        return self._redact(strip_invisible(shown, _MAX_REASON_LENGTH, lines=False))
+
+
+def _describe_invalid(error: ValidationError) -> str:
+    """Describe what is wrong with an answer first, without its value."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
