@@ -15,6 +15,7 @@ from tests.server.fronts.reacting import make_agent
 from tests.server.kit import Client, Gate, run_server
 from tests.server.kit import make_agent as make_scripted
 
+from steersman.server.fronts.mcp.streams import KEPT_SESSIONS
 from steersman.testing import answer, call
 
 pytestmark = pytest.mark.real_time
@@ -205,6 +206,29 @@ async def test_the_session_of_another_user_does_not_exist() -> None:
         assert await mcp.get_status({"id": 1, "method": "ping"}, X_User="ann") == 200
         assert await mcp.get_status({"id": 1, "method": "ping"}, X_User="bob") == 404
         assert await mcp.get_status({"id": 1, "method": "ping"}) == 401
+
+
+async def test_many_sessions_take_no_place_of_a_call_or_of_another_user() -> None:
+    """Its answer would be lost: the sessions that are forgotten have none, and are of the user who begins others."""
+    gate = Gate()
+    made = make_scripted(answer(call("wait")), "Done.", tools=[gate.make_tool()])
+
+    def find_user(request: Any) -> str:
+        return request.query.get("user", "ann")
+
+    async with connect(made, authenticate=find_user) as mcp:
+        other = Mcp(mcp.server)
+        other.url += "&user=bob"
+        await other.initialize()
+        await mcp.initialize()
+        async with mcp.call(1, "Go.") as response:
+            await gate.reached.wait()
+            for _ in range(KEPT_SESSIONS + 1):
+                await Mcp(mcp.server).initialize()
+            gate.opened.set()
+            *_, (_, last) = [event async for event in read_events(response)]
+        assert last["result"]["content"][0]["text"] == "Done."
+        assert await other.get_status({"id": 2, "method": "ping"}) == 200
 
 
 async def test_several_agents_are_several_tools() -> None:

@@ -90,6 +90,11 @@ class McpFront:
         self._can_ask = False
         self._calls: dict[RequestId, _Running] = {}
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call goes on."""
+        return bool(self._calls)
+
     async def close(self, *, abort: bool = False) -> None:
         """Let go of the client. Its runs go on in the server, unless they are aborted."""
         for running in list(self._calls.values()) if abort else ():

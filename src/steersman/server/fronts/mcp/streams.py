@@ -24,7 +24,7 @@ KEPT_MESSAGES: Final = 1_000
 KEPT_STREAMS: Final = 50
 """The most streams of a session, without those that still go on."""
 KEPT_SESSIONS: Final = 1_000
-"""The most sessions; the one that was not used for the longest time is forgotten first."""
+"""The most sessions without a call; the one that was not used for the longest time is forgotten first."""
 
 current_stream: ContextVar[Stream] = ContextVar("current_stream")
 
@@ -127,10 +127,14 @@ class HttpSessions:
         """A new session of a user."""
         session = HttpSession(self._sessions, user)
         self._open[session.id] = session
-        if len(self._open) > KEPT_SESSIONS:
-            _, oldest = self._open.popitem(last=False)
-            await oldest.close()
+        if len(self._open) > KEPT_SESSIONS and (forgotten := self._find_unused(session)) is not None:
+            await self.delete(forgotten)
         return session
+
+    def _find_unused(self, new: HttpSession) -> HttpSession | None:
+        """A session that no call goes on in, to make room for a new one: of the same user before those of others."""
+        unused = [one for one in self._open.values() if one is not new and not one.front.is_busy]
+        return next((one for one in unused if one.user == new.user), unused[0] if unused else None)
 
     def find(self, user: str | None, id: str) -> HttpSession | None:
         """A session of a user."""
