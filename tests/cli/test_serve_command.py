@@ -78,6 +78,7 @@ def test_an_error_of_the_server_is_on_stderr_and_not_in_the_response(place: Plac
     [
         (["--store", "{tmp}"], 1, "is not a regular file"),
         (["--store", "{tmp}/text.db"], 1, "is no file of sessions"),
+        (["--store", "postgresql://user:secret@127.0.0.1:x/y"], 1, "The connection string cannot be read"),
         (["--store", "mysql://x/y"], 1, "mysql:/x' for the sessions: make it"),
         (["--port", "{port}"], 1, "Choose another one with --port"),
         (["--approval-timeout", "-1"], 2, "--approval-timeout"),
@@ -93,3 +94,5 @@ def test_what_cannot_work_is_told_at_once(place: Place, tmp_path: Path, words: l
     assert (done.code, done.stdout) == (code, b"")
     assert re.search(re.escape(said), done.errors), done.errors
     assert "Traceback" not in done.errors
+    assert "This is a bug" not in done.errors
+    assert "secret" not in done.errors

@@ -52,6 +52,8 @@ async def run(options: Options) -> int:
         raise UserError(
             "--temporal needs --store: the workers run the sessions that are there. Give both the same one."
         )
+    if not arguments.host:
+        raise UserError("--host must not be empty: '127.0.0.1' is this machine, '0.0.0.0' are all its addresses.")
     store = _open_store(options, arguments.store)
     # A store that cannot be used is told at once, and not with the first request.
     await asyncio.to_thread(store.list)
@@ -120,7 +122,10 @@ def load_token(path: Path) -> str:
 def _open_store(options: Options, where: str | None) -> Store:
     if where is None:
         return open_folder_store(options, get_current_folder())
-    store = find_store(where)
+    try:
+        store = find_store(where)
+    except ValueError as error:
+        raise UserError(f"{error}") from error
     if isinstance(store, SqliteStore) and not store.path.parent.is_dir():
         raise UserError(f"There is no folder {str(store.path.parent)!r} for the sessions: make it, or change --store.")
     return store
