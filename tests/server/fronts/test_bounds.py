@@ -93,6 +93,16 @@ async def test_clients_of_a2a_get_an_error_of_json_rpc() -> None:
     assert "150,000 lists and objects" in deep["error"]["message"]
 
 
+async def test_an_id_that_each_event_repeats_is_not_long() -> None:
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "a"}], "contextId": "c" * 1_001}
+    async with run_server(make_agent("Hi.")) as client:
+        _, refused = await call_a2a(client, {"message": message})
+        status, found = await client.send("POST", "/agui", {"threadId": "t", "runId": "r" * 1_001, "messages": []})
+    assert (refused["error"]["code"], status) == (-32602, 422)
+    assert "length <= 1000" in refused["error"]["message"]
+    assert "length <= 1000" in found["detail"]
+
+
 async def call_a2a(client: Client, params: Frame) -> tuple[int, Any]:
     body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
     return await client.send("POST", "/a2a", body, A2A_Version="1.0")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 import msgspec
 
 from steersman.server.fronts.json_rpc import INVALID_PARAMS, RpcError
+from steersman.server.http.bodies import ClientId
 
 ParamsT = TypeVar("ParamsT")
 
@@ -34,7 +35,7 @@ class Message(_Struct, frozen=True):
 
     message_id: Annotated[str, msgspec.Meta(min_length=1)]
     parts: list[dict[str, Any]]
-    context_id: str = ""
+    context_id: ClientId = ""
     task_id: str = ""
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from steersman.server.http.bodies import ClientId
 from steersman.types.content import ImageContent, TextContent
 from steersman.types.messages import AgentMessage, UserMessage, require_content
 
@@ -57,8 +58,8 @@ class Resume(_Input, frozen=True):
 class RunInput(_Input, frozen=True):
     """What a client sends to start a run, or to go on with one."""
 
-    thread_id: str
-    run_id: str
+    thread_id: ClientId
+    run_id: ClientId
     messages: list[Message] = []
     resume: list[Resume] | None = None
     tools: list[dict[str, Any]] = []

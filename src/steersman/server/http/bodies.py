@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 from aiohttp import web
@@ -22,8 +22,8 @@ BODY_TIME: Final = web.AppKey("body_time", float)
 """The same for one application."""
 MAX_PARTS: Final = 10_000
 """The most messages, parts of messages and tools of one request: each is worked on while all others wait."""
-
-
+ClientId: TypeAlias = Annotated[str, msgspec.Meta(max_length=1_000)]
+"""An id that a client has chosen: those of runs and contexts are in each event of a run."""
 MAX_SCHEMA_PARTS: Final = 6_000
 """The most lists and objects in the tools, or in the output format, of one request."""
 MAX_SCHEMA_DEPTH: Final = 100
