@@ -9,6 +9,7 @@ from tests.context.transcripts import (
     CHAOS,
     answer,
     call,
+    result,
     turn,
     user,
 )
@@ -29,6 +30,23 @@ def test_appending_gives_an_id_and_every_view_has_the_message() -> None:
     assert (log.entry_id_of(1), log.visible_id(-1), log.entries[1].id) == (added, added, added)
     assert "a" in log.call_ids
     assert "b" not in log.call_ids
+
+
+@given(CHAOS, st.booleans())
+def test_adding_results_at_once_is_adding_them_one_by_one(before: list[AgentMessage], is_heard: bool) -> None:
+    results = [result("a"), result("b", "two")]
+    logs = [Log(before), Log(before)]
+    heard: list[list[object]] = [[], []]
+    for log, entries in zip(logs, heard, strict=True):
+        log.prun(1, memo="m", spare=None)
+        log.listener = entries.append if is_heard else None
+    for one in results:
+        logs[0].append(one)
+    logs[1].append_results(results)
+    for view in ("messages", "visible", "tokens", "call_ids"):
+        assert getattr(logs[1], view) == getattr(logs[0], view)
+    assert [entry.id for entry in logs[1].entries[-2:]] == [logs[1].entry_id_of(at) for at in (-2, -1)]
+    assert heard[1] == (list(logs[1].entries[-2:]) if is_heard else [])
 
 
 def test_views_are_snapshots() -> None:

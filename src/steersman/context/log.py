@@ -110,6 +110,21 @@ class Log:
             self.listener(entry)
         return entry.id
 
+    def append_results(self, results: Sequence[ToolResultMessage]) -> None:
+        """Add the results of tool calls; all in one step, unless a listener is told of each."""
+        if self.listener is not None:
+            for result in results:
+                self.append(result)
+            return
+        entries = [MessageEntry(self.mint("entry"), result) for result in results]
+        ids = [entry.id for entry in entries]
+        self._entries += entries
+        self._messages += results
+        self._ids += ids
+        if self._visible is not self._messages:
+            self._visible += results
+            self._visible_ids += ids
+
     @property
     def entries(self) -> View[Entry]:
         """All entries, in order."""

@@ -9,7 +9,7 @@ message is not the model's, nor is the last. A message that needs no change stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -164,14 +164,43 @@ class _RepairedTranscript:
         self._used: set[str] = set()
         self._numbers: dict[str, int] = {}
 
-    def add_all(self, messages: Iterable[AgentMessage]) -> None:
-        for message in messages:
+    def add_all(self, messages: Sequence[AgentMessage]) -> None:
+        at = 0
+        while at < len(messages):
+            message = messages[at]
+            at += 1
             if message.role == "tool_result":
                 self._add_result(message)
             elif message.role == "assistant":
-                self._add_assistant(message)
+                answered = self._add_answered(message, messages, at)
+                if answered:
+                    at += answered
+                else:
+                    self._add_assistant(message)
             elif message.role == "user":
                 self._add_user(message)
+
+    def _add_answered(self, message: AssistantMessage, messages: Sequence[AgentMessage], at: int) -> int:
+        """Add an answer with the results of its calls, which begin at `at`; returns how many there are.
+
+        That is 0, and nothing is added, unless the results of all its calls follow and nothing has to be changed.
+        """
+        calls = message.tool_calls
+        results = [result for result in messages[at : at + len(calls)] if type(result) is ToolResultMessage]
+        ids = {call.id for call in calls}
+        if message.failed or not calls or len(results) < len(calls) or len(ids) < len(calls):
+            return 0
+        if "" in ids or not self._used.isdisjoint(ids) or not self._is_clean(message):
+            return 0
+        if not all([_fits(result, call) for call, result in zip(calls, results, strict=True)]):
+            return 0
+        self._used |= ids
+        self._close_group()
+        if not self.written:
+            self.written.append(_BEGIN)
+        self.written.append(message)
+        self.written.extend(results)
+        return len(results)
 
     def make_ending(self) -> list[Message]:
         """What has to follow if the request is sent now; more messages may still make it unnecessary."""
@@ -186,6 +215,20 @@ class _RepairedTranscript:
         if content:
             self._close_group()
             self.written.append(message if content == message.content else replace(message, content=content))
+
+    def _is_clean(self, message: AssistantMessage) -> bool:
+        """Whether all blocks of an answer go to the model as they are."""
+        own = message.provider == self._provider and message.model == self._model
+        for block in message.content:
+            if type(block) is ToolCall:
+                if block.raw_arguments is not None or (block.signature is not None and not own):
+                    return False
+            elif type(block) is TextContent:
+                if _is_blank(block.text) or (block.signature is not None and not own):
+                    return False
+            elif type(block) is not ThinkingContent or not own or _is_blank(block.thinking):
+                return False
+        return True
 
     def _add_assistant(self, message: AssistantMessage) -> None:
         if self._waiting:
@@ -305,17 +348,18 @@ def _strip_signature(block: TextContent) -> TextContent:
     return block if block.signature is None else TextContent(block.text)
 
 
-def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
+def _fits(message: ToolResultMessage, call: ToolCall) -> bool:
+    """Whether a result can be sent as it is: one plain text under the right id, nearly always."""
+    if message.tool_call_id != call.id or message.tool_name != call.name:
+        return False
     content = message.content
     block = content[0] if len(content) == 1 else None
-    if (
-        type(block) is TextContent
-        and block.signature is None
-        and message.tool_call_id == call.id
-        and message.tool_name == call.name
-        and not _is_blank(block.text)
-    ):
-        return message  # nearly always: one plain text under the right id
+    return type(block) is TextContent and block.signature is None and not _is_blank(block.text)
+
+
+def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:
+    if _fits(message, call):
+        return message
     content = _clean_blocks(message.content)
     changes: dict[str, Any] = {}
     if not content or content != message.content:

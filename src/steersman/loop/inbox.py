@@ -308,13 +308,14 @@ def add_results(run: Run, results: Sequence[ToolResultMessage]) -> None:
         for result in results:
             add_message(run, result)
         return
+    loop_id, now, seq = run.loop_id, run.clock(), run.seq
+    stamped = [result if result.timestamp else msgspec.structs.replace(result, timestamp=now) for result in results]
+    run.append_results(stamped)
     events: list[AgentEvent] = []
-    for result in results:
-        message = result if result.timestamp else msgspec.structs.replace(result, timestamp=run.clock())
-        start = MessageStart(run.loop_id, run.seq, run.clock(), message)
-        run.append(message)
-        events += (start, MessageEnd(run.loop_id, run.seq + 1, run.clock(), message))
-        run.seq += 2
+    for result in stamped:
+        events += (MessageStart(loop_id, seq, now, result), MessageEnd(loop_id, seq + 1, now, result))
+        seq += 2
+    run.seq = seq
     run.channel.push_all(events)
 
 

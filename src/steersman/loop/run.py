@@ -351,6 +351,12 @@ class Run:
         self.new_messages.append(message)
         return self.context.log.append(message)
 
+    def append_results(self, results: Sequence[ToolResultMessage]) -> None:
+        """Add the results of tool calls, as `append` does."""
+        if self.ending.phase < _ENDED:
+            self.new_messages += results
+            self.context.log.append_results(results)
+
     def add_usage(self, usage: Usage, *, estimated_tokens: int = 0, estimated_cost: float = 0.0) -> None:
         """Add the usage of a request to this run and to the runs above it."""
         self.tracker.record_usage(usage, estimated_tokens=estimated_tokens, estimated_cost=estimated_cost)

@@ -17,7 +17,7 @@ from steersman.loop.ending import CancelWatch
 from steersman.loop.entry import BareContext, Start
 from steersman.loop.request import ModelClient, exceeds_threshold
 from steersman.loop.run import Run, Turn
-from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_call, emit_start, settle
+from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_calls, emit_start, settle
 from steersman.tools.table import describe_unknown_tool
 from steersman.types.cancel import CancelToken
 from steersman.types.content import ToolCall
@@ -74,7 +74,7 @@ async def take_call_step(context: AgentContext, config: AgentLoopConfig, call: T
     `answer_id` is the entry of the answer that made the call. A cancel of the calling task cancels the tool, and its
     result says so.
     """
-    run, slot = _make_run(context, config), Slot(call, 0)
+    run, slot = _make_run(context, config), Slot(call, 0, call.arguments)
     run.turn = Turn(0)
     run.turn.entry_id = answer_id
     slot.tool = run.tools.get(call.name)
@@ -82,7 +82,7 @@ async def take_call_step(context: AgentContext, config: AgentLoopConfig, call: T
         settle(run, slot, describe_unknown_tool(call.name, run.tools), status="invalid")
     else:
         emit_start(run, slot)
-        begin_call(run, slot)
+        begin_calls(run, (slot,))
         await _wait_for(run, slot)
     assert slot.result is not None
     return CallStep(slot.result, slot.effects, slot.terminate)

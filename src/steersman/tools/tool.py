@@ -70,6 +70,8 @@ class Tool(Generic[P, R]):
     call can change, for an approval policy: "read" nothing, "edit" only files of the workspace, "full" anything.
     `preview(arguments, ctx)` says what a call would do, for the person who is asked: it changes nothing, runs in a
     thread, and raises `ToolError` if the call cannot succeed, which is then its result without a question.
+    `takes_context` says that a call needs a `ToolContext` of its own: the function takes one, or its thread may be
+    abandoned.
     """
 
     __slots__ = (
@@ -89,6 +91,7 @@ class Tool(Generic[P, R]):
         "parameters",
         "preview",
         "sequential",
+        "takes_context",
         "timeout",
         "uninterruptible",
     )
@@ -137,8 +140,7 @@ class Tool(Generic[P, R]):
         self._set_calling(build_convention_from_schema(execute, self.parameters, name))
 
     def _set_calling(self, calling: CallingConvention) -> None:
-        self._calling = calling
-        self._is_plain = calling.is_plain
+        self._use(calling)
         try:
             self._check = compile_schema(calling.schema)
             # Whether arguments can be passed on as they are, see `check`; False where only that can tell.
@@ -146,15 +148,15 @@ class Tool(Generic[P, R]):
         except ValueError as error:
             raise ValueError(f"The schema of tool {self.name!r} is wrong: {error}") from error
 
+    def _use(self, calling: CallingConvention) -> None:
+        self._calling = calling
+        self._is_plain = calling.is_plain
+        self.takes_context = calling.context is not None or calling.threaded
+
     @property
     def threaded(self) -> bool:
         """Whether the tool is a plain `def`, which runs in a thread."""
         return self._calling.threaded
-
-    @property
-    def takes_context(self) -> bool:
-        """Whether a call needs a `ToolContext` of its own: the function takes one, or its thread may be abandoned."""
-        return self._calling.context is not None or self._calling.threaded
 
     def check(self, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return the arguments the tool will get: a new dict, coerced where that loses nothing.
@@ -232,10 +234,11 @@ class Tool(Generic[P, R]):
         """
         copy = self._copy(execute)
         copy._parameters = copy.preview = None
-        copy._calling = msgspec.structs.replace(
-            self._calling, function=execute, threaded=False, bundled=True, context="", positional=()
+        copy._use(
+            msgspec.structs.replace(
+                self._calling, function=execute, threaded=False, bundled=True, context="", positional=()
+            )
         )
-        copy._is_plain = False
         return copy
 
     def _copy(self, execute: Callable[..., Any]) -> Tool:

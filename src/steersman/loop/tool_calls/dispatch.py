@@ -15,7 +15,7 @@ from steersman.loop.config import Batched, SteeringPolicy
 from steersman.loop.inbox import add_results
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save_intent
-from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_call, emit_start, settle
+from steersman.loop.tool_calls.execution import ABORTED, Slot, abandon, begin_calls, emit_start, emit_starts, settle
 from steersman.loop.tool_calls.gates import ask_gates, check_call, judge_again, list_modes
 from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
@@ -51,7 +51,7 @@ async def execute_tool_calls(
 
     A call whose result is `known`, by its id, is answered with that.
     """
-    turn.slots = batch = [Slot(call, index, known.get(call.id)) for index, call in enumerate(calls)]
+    turn.slots = batch = [Slot(call, index, call.arguments, known.get(call.id)) for index, call in enumerate(calls)]
     try:
         if run.answer_calls is not None:
             await run.answer_calls(batch)
@@ -159,20 +159,19 @@ class _Batch:
 
     def _check_calls(self) -> None:
         """Settle the calls that cannot run at once; the others wait."""
-        limit = self.run.config.max_tool_calls
+        run, limit, room = self.run, self.run.config.max_tool_calls, _JUDGED_AT_ONCE
         # The usual case: no call has a gate, must run alone or has a key, so that all of them may start.
-        self._free = self._size >= len(self.slots)
-        room = _JUDGED_AT_ONCE
-        has_policy = self.run.guards.has_policy
+        is_free = self._size >= len(self.slots)
         # Before any call is judged: subscribers are told of those that cannot run, and may change a mode.
-        self._modes = list_modes(self.run)
+        self._modes = list_modes(run)
         for slot in self.slots:
             if slot.index >= limit:
-                settle(self.run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
-            elif slot.result is None and check_call(self.run, self.turn, slot, now=room > 0):
+                settle(run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
+            elif slot.result is None and check_call(run, self.turn, slot, now=room > 0):
                 self.waiting.append(slot)
-                self._free = self._free and slot.admitted and not slot.is_alone and not slot.keys
-                room -= _measure(slot) if has_policy else 0
+                is_free = is_free and slot.admitted and not slot.is_alone and not slot.keys
+                room -= _measure(slot) if run.guards.has_policy else 0
+        self._free = is_free
 
     def _start_ready(self) -> bool:
         """Start the calls that may start now, or have the gates of one asked; whether there was one.
@@ -184,10 +183,12 @@ class _Batch:
         started: list[Slot] = []
         asked: Slot | None = None
         if self._modes != (modes := list_modes(self.run)):
-            self._modes = modes
+            self._modes, self._free = modes, False
             for slot in self.waiting:
                 judge_again(self.run, slot)
             self.waiting = [slot for slot in self.waiting if slot.result is None]
+        if self._free and self.run.is_only_read:
+            return self._start_all()
         for slot in self.waiting if self._free else self._iterate_startable():
             if slot.admitted:
                 emit_start(self.run, slot)
@@ -200,11 +201,18 @@ class _Batch:
                 break
         if started:
             self.waiting = [slot for slot in self.waiting if not slot.started]
-        for slot in started:
-            begin_call(self.run, slot)
+        begin_calls(self.run, started)
         if asked is not None:
             asked.gate = self._loop.create_task(self._ask_gates(asked))
         return bool(started) or asked is not None
+
+    def _start_all(self) -> bool:
+        """Start all waiting calls, where none has to wait and nobody could disturb."""
+        started, self.waiting = self.waiting, []
+        self.running += started
+        emit_starts(self.run, started)
+        begin_calls(self.run, started)
+        return True
 
     def _is_disturbed(self) -> bool:
         """Whether a subscriber did what is looked at before more calls start: cancel, stop, steer, change a mode."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, cast, get_args
@@ -21,9 +21,9 @@ from steersman.tools.output import ToolContext, normalize_output, truncate_outpu
 from steersman.tools.threads import call_in_thread, is_running_in
 from steersman.tools.tool import Tool
 from steersman.types.cancel import CancelToken
-from steersman.types.content import TextContent, ToolCall, join_text_blocks
+from steersman.types.content import Content, TextContent, ToolCall, join_text_blocks
 from steersman.types.errors import OutcomeUnknown, ToolError, describe_exception
-from steersman.types.events import CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
+from steersman.types.events import AgentEvent, CustomEvent, ToolExecutionEnd, ToolExecutionStart, ToolExecutionUpdate
 from steersman.types.frozen import FrozenDict, FrozenList, freeze, thaw
 from steersman.types.guards import is_instance
 from steersman.types.messages import ToolResultMessage, ToolStatus
@@ -38,50 +38,41 @@ _RESULTS: dict[ToolStatus, ToolResultMessage] = {
 }
 
 
-class Slot:
-    """A tool call on its way to its result."""
+class Slot(msgspec.Struct, eq=False):
+    """A tool call on its way to its result; `args` are the arguments that the tool really gets."""
 
-    __slots__ = (
-        "admitted", "answer", "args", "began", "call", "context", "effects", "gate", "given", "index", "intended",
-        "keys", "result", "started", "stopping", "task", "terminate", "timer", "token", "tool", "waits",
-    )  # fmt: skip
-
-    def __init__(self, call: ToolCall, index: int, result: ToolResultMessage | None = None) -> None:
-        self.call = call
-        self.index = index
-        self.tool: Tool | None = None
-        self.args: dict[str, Any] = call.arguments
-        # A copy of the arguments for the tool alone, which may change them.
-        self.given: dict[str, Any] | None = None
-        self.keys: frozenset[str] = _NO_KEYS
-        self.admitted = False
-        # A gate's answer, which takes the place of the tool's.
-        self.answer: ToolOutput | None = None
-        self.intended = False
-        self.started = False
-        self.began = 0.0
-        # What subscribers have set for this call alone when it started, such as the current span.
-        self.context: Context | None = None
-        self.token: CancelToken | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.stopping: str | None = None
-        self.result = result
-        self.effects: tuple[Effect, ...] = ()
-        self.terminate = False
-        # Its gates are asked in this task; once it only waits for an answer, those of other calls can be asked.
-        self.gate: asyncio.Task[None] | None = None
-        self.waits = False
+    call: ToolCall
+    index: int
+    args: dict[str, Any]
+    result: ToolResultMessage | None = None
+    tool: Tool | None = None
+    # A copy of the arguments for the tool alone, which may change them.
+    given: dict[str, Any] | None = None
+    # What else may run beside it: nothing, or no call with one of these keys.
+    is_alone: bool = False
+    keys: frozenset[str] = _NO_KEYS
+    admitted: bool = False
+    # A gate's answer, which takes the place of the tool's.
+    answer: ToolOutput | None = None
+    intended: bool = False
+    started: bool = False
+    began: float = 0.0
+    # What subscribers have set for this call alone when it started, such as the current span.
+    context: Context | None = None
+    token: CancelToken | None = None
+    task: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle | None = None
+    stopping: str | None = None
+    effects: tuple[Effect, ...] = ()
+    terminate: bool = False
+    # Its gates are asked in this task; once it only waits for an answer, those of other calls can be asked.
+    gate: asyncio.Task[None] | None = None
+    waits: bool = False
 
     @property
     def is_running(self) -> bool:
         """Whether it has started and not ended."""
         return self.started and self.result is None
-
-    @property
-    def is_alone(self) -> bool:
-        """Whether nothing else may run beside it."""
-        return self.tool is not None and self.tool.sequential
 
     @property
     def uninterruptible(self) -> bool:
@@ -99,15 +90,31 @@ class Slot:
 
 def emit_start(run: Run, slot: Slot) -> None:
     """Emit `tool_execution_start`, with the effective arguments."""
-    slot.started = True
-    slot.began = asyncio.get_running_loop().time()
-    if type(slot.args) is not FrozenDict:
-        slot.args = freeze(slot.args)
+    _start(slot, asyncio.get_running_loop().time())
     if run.is_wanted(ToolExecutionStart):
         call = slot.call
         run.show(ToolExecutionStart(run.loop_id, run.seq, run.clock(), call.id, call.name, slot.args))
         if run.dispatcher.callbacks:
             slot.context = copy_context()
+
+
+def emit_starts(run: Run, slots: Sequence[Slot]) -> None:
+    """Emit the starts of several calls to just a reader: all at once, with one look at each clock."""
+    loop_id, now, began = run.loop_id, run.clock(), asyncio.get_running_loop().time()
+    events: list[AgentEvent] = []
+    for seq, slot in enumerate(slots, run.seq):
+        _start(slot, began)
+        call = slot.call
+        events.append(ToolExecutionStart(loop_id, seq, now, call.id, call.name, slot.args))
+    run.seq += len(events)
+    run.channel.push_all(events)
+
+
+def _start(slot: Slot, now: float) -> None:
+    slot.started = True
+    slot.began = now
+    if type(slot.args) is not FrozenDict:
+        slot.args = freeze(slot.args)
 
 
 def report_late_output(run: Run, slot: Slot, outcome: ToolOutput | BaseException) -> None:
@@ -148,12 +155,12 @@ def settle(
         run.host.questions.close_call(run, slot.call.id)
     if not slot.started:
         emit_start(run, slot)
-    call = slot.call
+    call, now = slot.call, run.clock()
     content = output if isinstance(output, str) else output.content
     result = msgspec.structs.replace(
         _RESULTS[status],
         content=FrozenList((TextContent(content),)) if isinstance(content, str) else content,
-        timestamp=run.clock(),
+        timestamp=now,
         tool_call_id=call.id,
         tool_name=call.name,
         is_error=is_error,
@@ -162,25 +169,21 @@ def settle(
         result = msgspec.structs.replace(result, details={**details, "status": status})
     slot.result = result
     if run.is_wanted(ToolExecutionEnd):
-        _show_end(run, slot, result)
-    run.wake()
-
-
-def _show_end(run: Run, slot: Slot, result: ToolResultMessage) -> None:
-    call, seconds = slot.call, asyncio.get_running_loop().time() - slot.began
-    run.show(
-        ToolExecutionEnd(
-            run.loop_id,
-            run.seq,
-            run.clock(),
-            call.id,
-            call.name,
-            slot.args,
-            result=result,
-            is_error=result.is_error,
-            duration=seconds,
+        seconds = asyncio.get_running_loop().time() - slot.began
+        run.show(
+            ToolExecutionEnd(
+                run.loop_id,
+                run.seq,
+                now,
+                call.id,
+                call.name,
+                slot.args,
+                result=result,
+                is_error=is_error,
+                duration=seconds,
+            )
         )
-    )
+    run.wake()
 
 
 def _describe(output: ToolOutput) -> str:
@@ -193,20 +196,26 @@ _NO_CONTEXT = ToolContext("", "", CancelToken())
 _LARGE = 1_000_000
 
 
-def begin_call(run: Run, slot: Slot) -> None:
-    """Run a call that has started in a task of its own, with its timeout; from Python 3.12 on, take its first step."""
-    tool = cast(Tool, slot.tool)
-    loop = asyncio.get_running_loop()
-    work, name, context = _execute(run, slot, tool), tool.name, slot.context
+def begin_calls(run: Run, slots: Sequence[Slot]) -> None:
+    """Run calls that have started, each in a task of its own, with its timeout.
+
+    From Python 3.12 on, each takes its first step at once.
+    """
+    loop, usual_timeout = asyncio.get_running_loop(), run.config.tool_timeout
     if not isinstance(loop, asyncio.BaseEventLoop) or loop.get_task_factory() is not None:
-        slot.task = loop.create_task(work, name=name, context=context)  # the loop makes its tasks in its own way
+        make_task: Callable[..., asyncio.Task[Any]] = loop.create_task  # the loop makes its tasks in its own way
     elif sys.version_info >= (3, 12):
-        slot.task = asyncio.Task(work, loop=loop, name=name, context=context, eager_start=True)
+        make_task = partial(asyncio.Task, loop=loop, eager_start=True)
     else:
-        slot.task = asyncio.Task(work, loop=loop, name=name, context=context)
-    timeout = run.config.tool_timeout if tool.timeout is None else tool.timeout
-    if timeout is not None and slot.result is None:
-        slot.timer = loop.call_later(timeout, _expire, run, slot, f"Tool {tool.name!r} timed out after {timeout:g}s.")
+        make_task = partial(asyncio.Task, loop=loop)
+    for slot in slots:
+        tool = slot.tool
+        assert tool is not None
+        slot.task = make_task(_execute(run, slot, tool), name=tool.name, context=slot.context)
+        timeout = usual_timeout if tool.timeout is None else tool.timeout
+        if timeout is not None and slot.result is None:
+            text = f"Tool {tool.name!r} timed out after {timeout:g}s."
+            slot.timer = loop.call_later(timeout, _expire, run, slot, text)
 
 
 def _expire(run: Run, slot: Slot, text: str) -> None:
@@ -346,15 +355,14 @@ def build_idempotency_key(run: Run, slot: Slot) -> str:
     return f"{run.context.session_id}:{answer}:{slot.call.id}"
 
 
-def _count_characters(output: ToolOutput) -> int:
-    content = output.content
+def _count_characters(content: str | Sequence[Content]) -> int:
     return len(content) if isinstance(content, str) else sum([len(getattr(block, "text", "")) for block in content])
 
 
 def _is_small(run: Run, output: ToolOutput) -> bool:
     """Whether an output is within its limits even if each character has four bytes."""
-    config = run.config.context_config or _LIMITS
-    size = _count_characters(output)
+    config, content = run.config.context_config or _LIMITS, output.content
+    size = len(content) if isinstance(content, str) else _count_characters(content)
     return size * 4 <= config.max_tool_output_bytes and size < config.max_tool_output_lines
 
 
@@ -368,4 +376,4 @@ async def _truncate(run: Run, output: ToolOutput) -> ToolOutput:
         max_lines=config.max_tool_output_lines,
         directory=config.output_directory,
     )
-    return await call_in_thread(work) if _count_characters(output) > _LARGE else work()
+    return await call_in_thread(work) if _count_characters(output.content) > _LARGE else work()

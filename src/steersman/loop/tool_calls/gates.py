@@ -34,7 +34,7 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
     elif (tool := run.tools.get(asked.name)) is None:
         problem = describe_unknown_tool(asked.name, run.tools)
     else:
-        slot.tool = tool
+        slot.tool, slot.is_alone = tool, tool.sequential
         problem = _check_arguments(slot, tool, asked.arguments)
         if problem is None:
             guards = run.guards
