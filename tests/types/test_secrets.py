@@ -100,6 +100,16 @@ def test_a_key_of_several_lines_or_with_any_letter_is_hidden_whole(key: str, enc
         assert redact(encode(text), key) == encode(text).replace(encode(key).strip('"\\'), "[redacted]")
 
 
+def test_a_text_that_begins_as_many_keys_do_stays() -> None:
+    """A value may be a URL, or a header with a token: others begin with the same words."""
+    text = 'See https://docs.example.com: Bearer error="invalid_token", Basic authentication.'
+    assert redact(text, "https://api.example.com/v1", "Bearer eyJhbGciOi", "Basic aGVsbG86") == text
+    assert redact("at https://api.example.com/v1 and https://api.exam", "https://api.example.com/v1") == (
+        "at [redacted] and [redacted]"
+    )
+    assert redact("no Bearer eyJhbGciOi, Bearer eyJhbGci", "Bearer eyJhbGciOi") == "no [redacted], [redacted]"
+
+
 def test_a_key_in_latin_1_is_hidden_whole() -> None:
     key = "pässwört"
     assert redact(f"?key={quote(key, encoding='latin-1')}&more=%C3%A4", key) == "?key=[redacted]&more=%C3%A4"

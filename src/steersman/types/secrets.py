@@ -14,6 +14,9 @@ _MIN_SECRET_LENGTH = 6
 # The beginning of a key is redacted too when it has at least this many characters.
 _MIN_PREFIX_LENGTH = 8
 _MAX_KEY_LENGTH = 4_000
+_SCHEMES = ("basic", "bearer", "digest", "token")
+# How values begin that are alike in nothing else: a URL, or a header with the name of a scheme.
+_COMMON_BEGINNING = re.compile(rf"(?:[a-z][a-z0-9+.-]{{0,15}}://|(?:{'|'.join(_SCHEMES)})\s+)?", re.IGNORECASE)
 # How a text may quote characters of a key: escapes of JSON, percent-encoding, references of HTML, each also twice over.
 # Encoders differ in what they escape: .NET writes "+" as an escape in JSON, PHP "/", templates of Go "+" in HTML. Each
 # escape is one character, which may have several parts in UTF-8 or UTF-16.
@@ -58,9 +61,15 @@ def redact(text: str, *secrets: str | None) -> str:
 
 def _find_places(text: str, keys: Sequence[str]) -> list[_Place]:
     """Find where a text has keys, or the beginning of one."""
-    begun = [key for key in keys if key[:_MIN_PREFIX_LENGTH] in text]
-    found = [(start, key) for key in begun for start in _find_all(text, key[:_MIN_PREFIX_LENGTH])]
-    return [(start, start + _measure_begun(text, start, key)) for start, key in sorted(found)]
+    begun = [(key, beginning) for key in keys if (beginning := _read_beginning(key)) in text]
+    found = [(start, key, len(part)) for key, part in begun for start in _find_all(text, part)]
+    return [(start, start + _measure_begun(text, start, key, known)) for start, key, known in sorted(found)]
+
+
+def _read_beginning(key: str) -> str:
+    """Read the part of a key by which it is recognized where it was cut."""
+    common = _COMMON_BEGINNING.match(key)
+    return key[: _MIN_PREFIX_LENGTH + (common.end() if common else 0)]
 
 
 def _unescape(found: re.Match[str]) -> str:
@@ -94,6 +103,12 @@ def _locate_in_original(text: str, places: Sequence[_Place]) -> list[_Place]:
     return [(bounds[start], bounds[end]) for start, end in places]
 
 
+def list_secret_parts(header: str) -> list[str]:
+    """List what to redact of a header: all of it, its words without that for a scheme, and what it names."""
+    words = [word for word in header.split() if word.lower() not in _SCHEMES]
+    return [header, *words, *list_secret_words(header)]
+
+
 def list_secret_words(header: str) -> list[str]:
     """List what a server may quote of a header: its last word, the texts that it names, the password of a Basic one.
 
@@ -115,9 +130,9 @@ def _find_all(text: str, part: str) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _measure_begun(text: str, start: int, key: str) -> int:
+def _measure_begun(text: str, start: int, key: str, known: int) -> int:
     """Measure how much of a key is at a place of the text where it begins: a page may begin one a million times."""
-    known, step = min(_MIN_PREFIX_LENGTH, len(key)), 1
+    step = 1
     while step and known < len(key):
         more = key[known : known + step]
         if text.startswith(more, start + known):

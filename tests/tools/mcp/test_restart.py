@@ -197,6 +197,18 @@ def test_what_a_server_names_is_found_at_once_beside_texts_of_any_length(tmp_pat
     assert time.process_time() - began < 2
 
 
+@pytest.mark.parametrize("quoted", ["'{}'", '"{}"', "{}"])
+def test_what_a_server_names_is_found_in_a_long_command(tmp_path: Path, quoted: str) -> None:
+    """docs/mcp.md: a file that its arguments name, also by a variable, however much is before it."""
+    program = tmp_path / "my work" / "server.py"
+    program.parent.mkdir()
+    program.touch()
+    named = quoted.format(str(program) if quoted != "{}" else str(program).replace(" ", "\\ "))
+    for command in (f"echo {'x ' * 5_000}; python {named}", f"echo {'$SHORT ' * 200}; python $FOLDER/server.py"):
+        spec = StdioServer(command="sh", args=["-c", command], env={"SHORT": "x", "FOLDER": str(program.parent)})
+        assert str(program) in spec.list_places()
+
+
 async def test_a_change_elsewhere_does_not_matter(tmp_path: Path) -> None:
     for name in ("project", "project2"):
         (tmp_path / name).mkdir()

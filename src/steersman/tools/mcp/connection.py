@@ -48,7 +48,7 @@ _MAX_REASON_LENGTH = 600
 _MAX_REDACTED_LENGTH = 16_384
 # How the SDK's messages begin when an answer over HTTP broke off.
 _BROKEN = ("Connection closed", "SSE stream")
-# The value in a message of pydantic. Its middle is left out, so that the end of a key may be in it without the beginning.
+# The value in a message of pydantic. Its middle is left out, so that the end of a key may be there without the rest.
 _VALUE = re.compile(r", input_value=.*, input_type=\w+\]")
 _RESULT: TypeAdapter[mcp_types.CallToolResult | mcp_types.InputRequiredResult] = TypeAdapter(
     mcp_types.CallToolResult | mcp_types.InputRequiredResult

@@ -18,7 +18,7 @@ import msgspec
 from steersman.tools.mcp.errors import McpError
 from steersman.types.frozen import FrozenDict
 from steersman.types.guards import is_instance
-from steersman.types.secrets import list_secret_words
+from steersman.types.secrets import list_secret_parts
 
 CALL_SECONDS = 120.0
 START_SECONDS = 30.0
@@ -30,7 +30,8 @@ _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BETWEEN_PATHS = re.compile(r"[\s'\"=:;,&|()<>`]+")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}?|([A-Za-z_][A-Za-z0-9_]*))")
 # A file could otherwise name a long variable thousands of times.
-_MOST_VARIABLES, _LONGEST_PATH, _LONGEST_COMMAND = 100, 4_096, 8_192
+_MOST_EXPANDED, _LONGEST_PATH, _LONGEST_COMMAND = 400_000, 4_096, 8_192
+_ESCAPED_WORD = re.compile(r"(?:[^\s\\]|\\.)++")
 # Words and versions; a longer path step, or one with digits among its letters, may be a key.
 _PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -92,9 +93,15 @@ class StdioServer:
 
 def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
     """List what may be a path in a word of a command, or in the value of a variable, as a shell would read it."""
-    whole = _VARIABLE.sub(
-        lambda name: environment.get(name[1] or name[2], "")[:_LONGEST_PATH], text, count=_MOST_VARIABLES
-    )
+    room = _MOST_EXPANDED
+
+    def expand(name: re.Match[str]) -> str:
+        nonlocal room
+        value = environment.get(name[1] or name[2], "")[: min(_LONGEST_PATH, room)]
+        room -= len(value)
+        return value
+
+    whole = _VARIABLE.sub(expand, text)
     quoted = _split_quoted(whole)  # a path with blanks
     words = [text, whole, *quoted, *whole.split(os.pathsep), *_BETWEEN_PATHS.split(whole)]
     words += [word.partition("=")[2] for word in (whole, *quoted)]
@@ -104,9 +111,11 @@ def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def _split_quoted(text: str) -> list[str]:
-    """Split a command into words as a shell does; none if its quotes do not close, or it is too long."""
+    """Split a command into words as a shell does; none if its quotes do not close."""
     if len(text) > _LONGEST_COMMAND:
-        return []  # the time for it grows with the square of the longest word
+        # To read it as a shell takes the square of the longest word. So these are more words than it has.
+        escaped = [word.replace("\\", "") for word in _ESCAPED_WORD.findall(text) if "\\" in word]
+        return [*text.split("'"), *text.split('"'), *escaped]
     reader = shlex.shlex(text, posix=True, punctuation_chars=True)
     reader.whitespace_split, reader.commenters = True, ""
     try:
@@ -147,7 +156,7 @@ class HttpServer:
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown."""
         parts = urlsplit(self.url)
-        words = [word for value in self.headers.values() for word in (value, *value.split(), *list_secret_words(value))]
+        words = [word for value in self.headers.values() for word in list_secret_parts(value)]
         words += [step for step in parts.path.split("/") if not _PLAIN_STEP.fullmatch(step)]
         words += [parts.query, *[value for _, value in parse_qsl(parts.query)]]
         return tuple(word for word in (*words, parts.username, parts.password) if word)

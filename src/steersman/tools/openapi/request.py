@@ -24,7 +24,7 @@ from steersman.tools.openapi.parameters import (
 )
 from steersman.types.errors import ToolError
 from steersman.types.guards import is_instance
-from steersman.types.secrets import list_secret_words, redact
+from steersman.types.secrets import list_secret_parts, redact
 
 KeySource: TypeAlias = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]] | None
 
@@ -35,7 +35,6 @@ _MULTIPART = "multipart/form-data"
 # Headers whose values are no keys. The values of all other headers are redacted: a name does not tell what is a key.
 _HARMLESS = re.compile("accept(-.*)?|content-.*|prefer|user-agent|.*version")
 _COOKIES = ("header", "cookie")
-_SCHEMES = frozenset(("basic", "bearer", "digest", "token"))
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _INVALID_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -158,7 +157,7 @@ class CallKeys:
     def redact(self, text: str) -> str:
         """Redact the keys in a text."""
         values = [value for name, value in self.headers.items() if not _HARMLESS.fullmatch(name.lower())]
-        return redact(text, *{part for value in (*values, *self.query.values()) for part in _list_secret_parts(value)})
+        return redact(text, *{part for value in (*values, *self.query.values()) for part in list_secret_parts(value)})
 
     def __repr__(self) -> str:
         return f"Held({sorted(self.headers)!r}, {sorted(self.query)!r})"
@@ -177,11 +176,6 @@ class Keys:
     async def fetch(self) -> CallKeys:
         """Fetch the headers and the query for one call."""
         return CallKeys(await _fetch_values(self._headers, "headers"), await _fetch_values(self._query, "query"))
-
-
-def _list_secret_parts(value: str) -> list[str]:
-    """List what to redact of a value: all of it, its words, and what it names."""
-    return [value, *[word for word in value.split() if word.lower() not in _SCHEMES], *list_secret_words(value)]
 
 
 def _list_withheld(location: str, given: KeySource) -> list[tuple[str, str]]:
