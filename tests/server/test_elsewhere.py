@@ -219,6 +219,19 @@ async def test_what_needs_the_session_itself_is_refused_while_it_is_open_elsewhe
         assert (await b.send("DELETE", f"/sessions/{id}"))[0] == 409
 
 
+async def test_the_same_key_gives_the_same_session_at_every_server(store: Store) -> None:
+    """S5: also at once, and while the session is open where it was made."""
+    agents = {"first": make_deployer, "second": make_deployer}
+    async with run_both(agents, store) as (a, b):
+        body = {"agent": "second"}
+        async with asyncio.TaskGroup() as group:
+            sent = [group.create_task(one.send("POST", "/sessions", body, Idempotency_Key="k")) for one in (a, b)]
+        again = [await one.send("POST", "/sessions", body, Idempotency_Key="k") for one in (a, b)]
+        _, listed = await a.send("GET", "/sessions")
+    (id,) = [one["id"] for one in listed["sessions"]]
+    assert [*(task.result() for task in sent), *again] == [(201, {"id": id, "agent": "second"})] * 4
+
+
 async def test_settings_are_changed_through_any_server(store: Store) -> None:
     """durable.md U2: the one that has the session open changes them, and keeps them with the session."""
     async with run_both(make_deployer, store) as (a, b):

@@ -18,6 +18,7 @@ from steersman.server.http.bodies import read_body
 from steersman.server.http.problems import Problem
 from steersman.server.hub import Item
 from steersman.server.live import LiveSession
+from steersman.server.outline import read_outline
 from steersman.server.owners import make_id
 from steersman.server.position import Position, parse_position
 from steersman.server.receipts import Receipt
@@ -27,7 +28,7 @@ from steersman.server.supervised import WorkerSession, create_for_worker
 from steersman.server.tree_view import read_tree
 from steersman.server.watch import Watch
 from steersman.session.settings import Configure
-from steersman.session.stores.store import SessionError, SessionNotFound
+from steersman.session.stores.store import SessionBusy, SessionError, SessionExists, SessionNotFound
 from steersman.types.wire import encode
 
 _log = logging.getLogger("steersman.server")
@@ -70,7 +71,16 @@ class Api:
             id, agent = make_id(current_user.get(), _read_key(request)), body.agent or next(iter(self.sessions.agents))
             await asyncio.to_thread(create_for_worker, self.sessions.store, id, agent, body.title or "")
             return reply({"id": id, "agent": agent}, 201)
-        live = await self.sessions.create(current_user.get(), body.agent, key=_read_key(request))
+        user, key = current_user.get(), _read_key(request)
+        try:
+            live = await self.sessions.create(user, body.agent, key=key)
+        except (SessionBusy, SessionExists):
+            if key is None:
+                raise
+            # It was made under this key in another server, and is open there.
+            id = make_id(user, key)
+            made = await self.sessions.read(user, id, read_outline)
+            return reply({"id": id, "agent": made.agent or body.agent or next(iter(self.sessions.agents))}, 201)
         if body.title:
             live.session.set_title(body.title)
         return reply({"id": live.session.id, "agent": live.agent_name}, 201)
