@@ -224,6 +224,13 @@ def test_a_path_that_is_no_text_is_not_allowed(value: Any) -> None:
     assert says(Approval(allow=["write(src/**)"]), "write", file="src/a.py") == "ask"
 
 
+@each_row("path,outcome", [
+    ("~x\0", "ask"), ("~\ud800/a", "ask"), ("src/~x\0", "deny"), ("src/\ud800", "deny"),
+])  # fmt: skip
+def test_a_path_that_no_file_can_have_is_judged_by_its_text(path: str, outcome: str) -> None:
+    assert says(Approval(deny=["edit(src/**)"]), "edit", path=path) == outcome
+
+
 @pytest.mark.parametrize(
     ("pattern", "covered"),
     [

@@ -119,9 +119,16 @@ class PathForms:
     __slots__ = ("given", "seen", "turns_back")
 
     def __init__(self, path: str, roots: tuple[str, ...]) -> None:
-        self.given = {path, path.replace("\\", "/"), os.path.expanduser(path)}
+        self.given = {path, path.replace("\\", "/"), _expand_home(path)}
         self.seen = {fold_lookalikes(_make_relative(form.strip(), roots)) for form in self.given}
         self.turns_back = _turns_back(path)
+
+
+def _expand_home(path: str) -> str:
+    try:
+        return os.path.expanduser(path)
+    except ValueError:  # a character that no name of a user has
+        return path
 
 
 def _make_absolute(path: str, roots: tuple[str, ...]) -> str:
