@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Self
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from time import process_time
+from typing import Any, Self
+
+import pytest
 
 from steersman import Agent, AssistantMessage, TextContent
 from steersman.events import AgentEvent
-from steersman.provider.streaming.batches import Batch, BatchedStreamFn, TakeDeltas
+from steersman.loop.run import witness
+from steersman.provider.streaming.batches import Batch, BatchedStreamFn, GeneratedBatches, TakeDeltas
 from steersman.types.stream import Done, StreamStart, TextDelta, TextEnd, TextStart
 
 COUNT = 1000
@@ -107,3 +113,43 @@ async def test_a_clock_that_raises_ends_the_run_and_is_no_failure_of_the_model()
     result = await Agent("mine:m", stream_fn=arriving.stream_fn, clock=read_clock).run("Go.")
     assert (result.end_reason, result.detail) == ("error", "ValueError: The clock has stopped.")
     assert arriving.refused == [100]
+
+
+MANY = 100_000
+
+
+async def answer_at_once() -> GeneratedBatches:
+    yield StreamStart(), TextStart()
+    yield [TextDelta("1 ")] * MANY
+    yield TextEnd(), Done(AssistantMessage([TextContent("1 " * MANY)]))
+
+
+AT_ONCE = BatchedStreamFn(lambda model, request, options: answer_at_once())
+
+
+async def iterate(agent: Agent) -> None:
+    run = agent.prompt("Go.")
+    assert sum([bool(read_delta(event)) async for event in run]) == MANY
+
+
+async def await_stream(agent: Agent) -> None:
+    assert (await agent.prompt("Go.")).text == "1 " * MANY
+
+
+async def subscribe(agent: Agent) -> None:
+    heard: list[str] = []
+    agent.subscribe(lambda event: heard.append(read_delta(event)))
+    assert (await agent.prompt("Go.")).text == "".join(heard) == "1 " * MANY
+
+
+@pytest.mark.parametrize("consume", [iterate, await_stream, subscribe])
+async def test_a_batch_of_very_many_deltas_takes_little_time(
+    consume: Callable[[Agent], Coroutine[Any, Any, None]],
+) -> None:
+    """An event of 1 MB may hold so many, and the event loop must not stand still for them."""
+    agent = Agent("mine:m", stream_fn=AT_ONCE)
+    context = copy_context()
+    context.run(witness.set, None)
+    began = process_time()
+    await asyncio.create_task(consume(agent), context=context)
+    assert process_time() - began < 2

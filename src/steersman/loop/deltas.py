@@ -55,7 +55,11 @@ def _push_together(
 ) -> int:
     """Emit deltas that only a reader gets, if there is one: all at once, with one look at the clock."""
     channel, loop_id, now, seq, before = run.channel, run.loop_id, run.clock(), run.seq, len(shown)
-    deltas: Any = batch[: min(_count_deltas(batch), max(1, channel.limit - len(channel.buffer)))]
+    room = channel.limit - len(channel.buffer)
+    # No more is looked at than is emitted, because the rest comes again, and a batch may have 100,000 deltas.
+    is_bounded = not channel.detached and (room > 0 or channel.is_full)
+    fitting: Any = batch[: max(1, room)] if is_bounded else batch
+    deltas = fitting[: _count_deltas(fitting)]
     shown += deltas
     run.seq += len(deltas)
     if not channel.detached:
@@ -90,6 +94,6 @@ def _show_one_by_one(
             channel.push(update)
         if failures is not None:
             run.report_subscribers(failures)
-        if run.token.reason is not None or len(channel.buffer) >= channel.limit:
+        if run.token.reason is not None or (len(channel.buffer) >= channel.limit and channel.is_full):
             break
     return emitted
