@@ -173,6 +173,20 @@ async def test_an_export_can_be_imported_and_markdown_can_be_read(place: Place, 
     )
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "markdown", "html"])
+async def test_an_export_makes_no_file_where_a_link_leads(
+    place: Place, folder: Path, tmp_path: Path, ending: str
+) -> None:
+    """security.md: a project may bring a link, also to a file of the user that is not there yet."""
+    await keep(folder, "session_aaaa1111_1", "First", turns=["1"])
+    link, elsewhere = tmp_path / f"said.{ending}", tmp_path / "profile"
+    link.symlink_to(elsewhere)
+    refused = steersman(["export", "aaaa", str(link), "--format", ending], place, folder)
+    assert (refused.code, refused.errors) == (2, f"steersman: {str(link)!r} exists already; --force overwrites it.\n")
+    assert not elsewhere.exists()
+    assert link.is_symlink()
+
+
 async def test_sessions_are_removed_only_when_that_is_said(place: Place, folder: Path) -> None:
     path = await keep(folder, "session_aaaa1111_1", "First", turns=["1"])
     await keep(folder, "session_bbbb2222_1", "Second", turns=["2"])

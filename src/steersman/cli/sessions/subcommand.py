@@ -194,12 +194,12 @@ def _show(options: Options, arguments: argparse.Namespace) -> int:
 def _export(options: Options, arguments: argparse.Namespace) -> int:
     saved = _find_session(options, arguments.id, every=True)
     file: Path | None = None if arguments.file == Path("-") else arguments.file
-    if file is not None and file.exists() and not arguments.force:
+    if file is not None and os.path.lexists(file) and not arguments.force:
         raise UserError(f"{sanitize_line(str(file))!r} exists already; --force overwrites it.", code=_USAGE)
     with Session.open(saved.path, saved.id, write=False) as session:
         if arguments.format != "jsonl":
             make = export_html if arguments.format == "html" else export_markdown
-            _write(make(saved.summary.title, session.entries()), file)
+            _write(make(saved.summary.title, session.entries()), file, force=arguments.force)
         elif file is not None:
             session.export(file)
         else:
@@ -219,12 +219,13 @@ def _export_lines(saved: SavedSession) -> str:
         handle.close()
 
 
-def _write(text: str, file: Path | None, *, make_safe: Callable[[str], str] = sanitize) -> None:
+def _write(text: str, file: Path | None, *, make_safe: Callable[[str], str] = sanitize, force: bool = False) -> None:
     """Writes to a file as it is, readable only by the owner; sanitizes what goes to a terminal."""
     if file is None:
         sys.stdout.write(make_safe(text) if sys.stdout.isatty() else text)
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    # A project may bring a link to a file that is not there yet.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if force else os.O_EXCL)
     with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as target:
         target.write(text)
 
