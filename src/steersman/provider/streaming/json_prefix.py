@@ -163,7 +163,7 @@ class JsonPrefix:
             try:
                 self._put(msgspec.json.decode(self._scalar))
                 self._read = self._read_separator
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, UnicodeEncodeError):
                 self._read = None
         return end
 
