@@ -165,6 +165,21 @@ def test_half_a_character_where_a_block_begins_is_replaced(kind: str, fields: An
     assert message_of(stream + stop(0) + ended()).content == [expected]
 
 
+@pytest.mark.parametrize(
+    ("reason", "details", "shown"),
+    [
+        ("new(half)", None, ("new\ufffd", "The server stopped with an unknown stop_reason: 'new\ufffd'.")),
+        ("refusal", "a(half)", ("refusal", "The model refused to answer (a\ufffd).")),
+    ],
+)
+def test_half_a_character_in_how_an_answer_ended_is_replaced(reason: str, details: str | None, shown: Any) -> None:
+    """failures.md C18."""
+    how = {"stop_reason": reason, "stop_details": {"category": details}}
+    stream = begun() + said(0, "Hi") + event("message_delta", delta=how) + event("message_stop")
+    message = read(stream.replace(b"(half)", b"\\ud83d"))[1]
+    assert (message.raw_stop_reason, message.error_message) == shown
+
+
 def outcome_of(stream: bytes) -> AssistantMessage | ProviderError:
     try:
         return read(stream)[1]

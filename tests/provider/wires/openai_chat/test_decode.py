@@ -61,7 +61,7 @@ def test_only_the_first_of_several_answers_is_read() -> None:
     assert (message.text, message.stop_reason) == ("AA", "stop")
 
 
-@pytest.mark.parametrize("index", [1, "0", 0.0, None, "absent"], ids=repr)
+@pytest.mark.parametrize("index", [1, -1, -2, "0", 0.0, None, "absent"], ids=repr)
 def test_a_choice_may_be_numbered_oddly(index: Any) -> None:
     def numbered(delta: Any, finish: Any = None) -> bytes:
         choice = {"delta": delta, "finish_reason": finish} | ({} if index == "absent" else {"index": index})

@@ -38,7 +38,7 @@ from steersman.provider.wires.anthropic.events import (
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.open_block import judge_calls
 from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count, decode_count
-from steersman.types.content import Content, replace_lone_surrogates
+from steersman.types.content import Content, replace_lone_surrogates, replace_surrogates_in_json
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
@@ -61,6 +61,8 @@ PAUSED = "pause_turn"
 # The events that most servers name.
 _NAMES = frozenset(("message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"))
 _NOTHING: tuple[StreamEvent, ...] = ()
+# The events that hold no piece of a text.
+_WITHOUT_PIECES = frozenset((MessageStart, MessageDelta))
 # The index of blocks that come whole; the server's own begin at 0.
 _WHOLE = -1
 _EMPTY = AssistantMessage()
@@ -203,8 +205,9 @@ class AnthropicDecoder:
         except (msgspec.DecodeError, RecursionError):
             pass
         try:
-            # Lone surrogates: the strict decoder refuses them.
-            return msgspec.convert(json.loads(data), kind)
+            # Lone surrogates: the strict decoder refuses them. In a block, the other half may follow.
+            plain: object = json.loads(data)
+            return msgspec.convert(replace_surrogates_in_json(plain) if kind in _WITHOUT_PIECES else plain, kind)
         except (ValueError, RecursionError) as error:
             raise build_malformed_error(self._model, data, error) from error
 

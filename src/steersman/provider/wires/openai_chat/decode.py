@@ -72,9 +72,9 @@ class OpenAIChatDecoder:
         self._reason: str | None = None
         self._usage: msgspec.Raw = NOTHING
         self._id: str | None = None
-        # The index of the choice that is decoded; -1 until the first chunk.
-        self._choice = -1
-        # Chunks of this choice with nothing in them, with `"usage": null` and without usage.
+        # The index of the choice that is decoded.
+        self._choice = 0
+        # Chunks of this choice with nothing in them, with `"usage": null` and without usage; none before the first one.
         self._empty_chunks: Sequence[Chunk] = ()
         # The JSON around the text of a chunk, searched for once.
         self._frame: Frame | None = None
@@ -171,7 +171,7 @@ class OpenAIChatDecoder:
             self._add_without_choice(chunk, event, data)
             return
         choice = choices[0]
-        if choice.index != self._choice:
+        if choice.index != self._choice or not self._empty_chunks:
             found = self._find_choice(choices, data, out)
             if found is None:
                 return
@@ -227,9 +227,9 @@ class OpenAIChatDecoder:
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises without a finish reason or `[DONE]`."""
-        if self._reason is None and not (self.done and self._choice >= 0):
+        if self._reason is None and not (self.done and self._empty_chunks):
             raise build_incomplete_error(
-                self._model, "openai-chat", "its finish_reason", () if self._choice >= 0 else self._unknown_events
+                self._model, "openai-chat", "its finish_reason", () if self._empty_chunks else self._unknown_events
             )
         content = self._blocks.list_content()
         reason, error = self._classify_stop(content)
@@ -299,7 +299,7 @@ class OpenAIChatDecoder:
 
     def _find_choice(self, choices: Sequence[Choice], data: str, out: list[StreamEvent]) -> Choice | None:
         """Return the choice to decode: that of the first chunk, whatever its index; `None` if this chunk lacks it."""
-        if self._choice < 0:
+        if not self._empty_chunks:
             self._choice = choices[0].index or 0
             id = decode_head(data).id
             self._id = None if id is None else replace_lone_surrogates(str(id))
