@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientResponse
 from tests.server.fronts.reacting import make_agent
-from tests.server.kit import Client, Gate, run_server
+from tests.server.kit import Client, Gate, run_listening, run_server
 from tests.server.kit import make_agent as make_scripted
 
+from steersman.server import Server
 from steersman.server.fronts.mcp.streams import KEPT_SESSIONS
 from steersman.testing import answer, call
 
@@ -229,6 +230,21 @@ async def test_many_sessions_take_no_place_of_a_call_or_of_another_user() -> Non
             *_, (_, last) = [event async for event in read_events(response)]
         assert last["result"]["content"][0]["text"] == "Done."
         assert await other.get_status({"id": 2, "method": "ping"}) == 200
+
+
+async def test_a_call_whose_run_was_cut_says_so() -> None:
+    """The run can be continued, so it is not said that it could not start."""
+    gate = Gate()
+    server = Server(make_scripted(call("wait"), tools=[gate.make_tool()]))
+    async with run_listening(server) as client:
+        mcp = Mcp(client)
+        await mcp.initialize()
+        async with mcp.call(1, "Go.") as response:
+            await gate.reached.wait()
+            await server.close()
+            *_, (_, last) = [event async for event in read_events(response)]
+    assert last["result"]["isError"] is True
+    assert last["result"]["content"][0]["text"].startswith("The server stopped in the middle of the run")
 
 
 async def test_several_agents_are_several_tools() -> None:

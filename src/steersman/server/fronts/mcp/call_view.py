@@ -9,6 +9,7 @@ LONGEST_WORDS: Final = 2_000
 """The most characters of one progress notification."""
 
 _FAILED = ("error", "aborted", "rejected")
+_CUT = "The server stopped in the middle of the run, which can be continued there."
 
 
 class CallView:
@@ -31,6 +32,8 @@ class CallView:
                 return f"[{event['tool_name']}]"
             case "tool_execution_update":
                 return ""
+            case "agent_start":
+                self._end = {"end_reason": "error", "detail": _CUT}
             case "agent_end":
                 self._end = event
             case _:
