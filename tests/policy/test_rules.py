@@ -429,6 +429,23 @@ def test_a_rule_that_denies_a_number_is_about_every_spelling_of_it(rule: str, am
     assert says(Approval("bypass", deny=[f"pay(amount={rule})"]), "pay", amount=amount) == outcome
 
 
+@each_row("rule,command,outcome", [
+    ("docker run --network=host:*", "docker run --network=host x", "deny"),
+    ("docker run --network=host:*", "docker run x --network host", "deny"),
+    ("docker run --network=host:*", "docker run --NETW=Host x", "deny"),
+    ("docker run --network=host:*", "sudo docker run --network=none --network='host' x", "deny"),
+    ("docker run --network=host:*", "docker run --network=none x", "ask"),
+    ("docker run --network=host:*", "docker run --network=hosts x", "ask"),
+    ("docker run --network=host:*", "docker run x", "allow"),
+    ("docker run --network=ho*", "docker run --network=host x", "deny"),
+    ("kubectl get --v=9:*", "kubectl get --v=9 x", "deny"),
+    ("kubectl get --v=9:*", "kubectl get 'a b' --v 9", "deny"),
+    ("rm 'a b' --k=v", "rm --k=v 'a b'", "deny"),
+])  # fmt: skip
+def test_a_rule_for_the_value_of_an_option_denies_that_value(rule: str, command: str, outcome: str) -> None:
+    assert says(Approval("bypass", deny=[f"bash({rule})"]), "bash", command=command) == outcome
+
+
 # What is around the words of a command
 
 

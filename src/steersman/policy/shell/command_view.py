@@ -50,10 +50,12 @@ class Candidate:
         )
 
     def _has_long_option(self, option: str, start: int) -> bool:
-        """Whether a long option, or the beginning of one, is among the words after a place."""
-        last = self._last_places
-        shortened = (option[:size] for size in range(4, len(option) + 1))
-        return last.get(option, -1) > start or any(last.get(name, -1) > start for name in shortened)
+        """Whether a long option, or the beginning of one, is among the words after a place, with the same value."""
+        name, equals, value = option.partition("=")
+        names = (name, *[name[:size] for size in range(4, len(name))])
+        if equals:
+            return any(self._last_values.get((each, value), -1) > start for each in names)
+        return any(self._last_places.get(each, -1) > start for each in names)
 
     @cached_property
     def _letters(self) -> list[frozenset[str]]:
@@ -70,6 +72,16 @@ class Candidate:
         """The last place of each long option, without its value."""
         names = [(word.partition("=")[0], place) for place, word in enumerate(self.words) if word.startswith("--")]
         return dict(names)
+
+    @cached_property
+    def _last_values(self) -> dict[tuple[str, str], int]:
+        """The last place of each long option with its value, which is in the same word or the next."""
+        found: dict[tuple[str, str], int] = {}
+        for place, word in enumerate(self.words):
+            if word.startswith("--"):
+                name, equals, value = word.partition("=")
+                found[name, value if equals else "".join(self.words[place + 1 : place + 2])] = place
+        return found
 
 
 class Wildcard:

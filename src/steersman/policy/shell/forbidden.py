@@ -64,7 +64,9 @@ class ForbiddenCommand:
         self.pieces = tuple(pieces)
         self.hints = tuple(hints)
         self._aliases = tuple(aliases)
-        self._options = [word for word in self.words[1:] if word.startswith("-")]
+        # The value of an option may go on behind a rule that is open: such a rule is about all its values.
+        named = [*self.words[:-1], self.words[-1].partition("=")[0]] if is_open and self.words else self.words
+        self._options = [word for word in named[1:] if word.startswith("-")]
         self._operands = [word for word in self.words[1:] if not word.startswith("-")]
         # The options by their single names, and the rule without them.
         self._split = [name for word in self._options for name in _split_option(word)]
