@@ -36,6 +36,19 @@ def test_the_workspace_and_a_temporary_folder_can_be_written(room: Room, walls: 
     assert room.run(walls, command) == (f"a\n{held}b\n2\n", 0)
 
 
+def test_a_workspace_may_be_in_shared_memory(whole: Confinement) -> None:
+    """docs/bash.md: no shared memory of other programs. The temporary folder (TMPDIR) may be there as well."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no /dev/shm here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        room = Room(Path(os.path.realpath(folder)))
+        (room.root / "sub" / ".git").mkdir(parents=True)
+        output, _ = room.run(whole, f"echo a > new; touch sub/.git/new; cat new {room.secret}; ls -A /dev/shm")
+        assert output.splitlines()[1:] == ["a", f"cat: {room.secret}: No such file or directory", room.root.parts[3]]
+        assert sorted(os.listdir(room.root)) == ["new", "sub"]
+        assert os.listdir(room.root / "sub" / ".git") == []
+
+
 # The mounts are in namespaces of their own, where we are root as in a container.
 READ_ONLY_MOUNT = """
 import subprocess, sys

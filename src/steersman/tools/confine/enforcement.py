@@ -88,14 +88,15 @@ def _enter_namespaces(view: dict[str, Any]) -> bool:
     if view["own_network"]:
         _enable_loopback()
     # Copied before all is made read-only, and not made writable again: what was read-only in them stays so.
-    copies = [_copy_mounts(path) for path in view["writable"]]
-    _restrict_mount(whole := open_in_place("/"), _RDONLY)
-    os.close(whole)
-    for copy, place in copies:
-        _restrict_mount(copy, _NODEV)
-        _mount_copy(copy, place)
+    copies = [(path, _copy_mounts(path)[0]) for path in view["writable"]]
+    _restrict_mount(open_in_place("/"), _RDONLY)
     if os.path.isdir("/dev/shm"):
         _mount("tmpfs", "/dev/shm", "tmpfs", _MS_NOSUID | _MS_NODEV)
+    for path, copy in copies:
+        if not os.path.lexists(path):
+            os.makedirs(path)  # the new /dev/shm covers it
+        _restrict_mount(copy, _NODEV)
+        _mount_copy(copy, open_in_place(path))
     for path, writable in (*view["pinned"], *((path, False) for path in view["held"] if os.path.isdir(path))):
         _mount_again(path, 0 if writable else _RDONLY)
     return new_user
@@ -198,7 +199,6 @@ def _restrict_with_landlock(plan: dict[str, Any], in_place: list[str]) -> None:
         _check(libc.syscall(_LANDLOCK_ADD, ruleset, 1, rule, ctypes.c_uint(0)), f"landlock_add_rule {path!r}")
         os.close(place)
     _check(libc.syscall(_LANDLOCK_RESTRICT, ruleset, ctypes.c_uint(0)), "landlock_restrict_self")
-    os.close(ruleset)
 
 
 def _install_seccomp(program: bytes) -> None:
