@@ -355,7 +355,18 @@ def test_what_is_neither_a_stream_nor_an_error_says_what_to_check(name: str, bod
 
 # How much is shown of a body.
 SHOWN = {"anthropic": 500, "bedrock": 2_000, "google": 2_000, "openai": 500, "responses": 2_000}
-ODD = [b"[]", b"[1]", b"null", b'{"error": null}', b'{"error": "no"}', b"\xff", b"[" * 100_000, b"x" * 100_000]
+ODD = [
+    b"[]",
+    b"[1]",
+    b"null",
+    b'{"error": null}',
+    b'{"error": "no"}',
+    b'{"error": {"message": [], "type": {}, "code": [], "details": {"error_code": []}}}',
+    b'{"choices": [{"error": [], "finish_reason": []}]}',
+    b"\xff",
+    b"[" * 100_000,
+    b"x" * 100_000,
+]
 
 
 @each_row("body", ODD, ids=lambda body: str(body[:20]))

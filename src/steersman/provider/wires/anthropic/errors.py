@@ -44,7 +44,7 @@ _BY_TYPE: dict[str, type[ProviderError]] = {
 }
 
 # A spend limit set by the account owner: the status is 429, but waiting does not help.
-_SPENT = frozenset(("enforced_spend_limit_reached",))
+_SPENT = "enforced_spend_limit_reached"
 
 
 def classify_response(
@@ -133,7 +133,7 @@ _VAGUE = (InvalidRequestError, ContextOverflowError, OverloadedError)
 
 def _classify_kind(error: dict[str, Any], words: str, status: int | None) -> type[ProviderError]:
     details = error.get("details")
-    if isinstance(details, dict) and cast(dict[str, Any], details).get("error_code") in _SPENT:
+    if isinstance(details, dict) and cast(dict[str, Any], details).get("error_code") == _SPENT:
         return QuotaError
     name = error.get("type")
     code = name if isinstance(name, str) else None

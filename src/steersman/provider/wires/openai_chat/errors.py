@@ -180,7 +180,7 @@ def _find_choice_error(choice: Any) -> dict[str, Any] | None:
     if isinstance(error, dict):
         return cast(dict[str, Any], error)
     reason = fields.get("finish_reason")
-    if reason in IN_STREAM:
+    if isinstance(reason, str) and reason in IN_STREAM:
         return {"message": f"the server ended the answer early (finish_reason {reason!r})", "type": reason}
     return None
 
