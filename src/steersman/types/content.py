@@ -146,20 +146,21 @@ MAX_DEPTH = 128
 
 
 def parse_tool_call(
-    id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
+    id: str, name: str, arguments: object, signature: str | None = None, provider_id: str | None = None
 ) -> ToolCall:
     """Build a tool call from the arguments a server sent: text, an object, or nothing.
 
     Nothing, `""` and `null` mean no arguments. Text that is not a JSON object stays in `raw_arguments`.
     """
     try:
-        value: object = _decode_json(arguments) if type(arguments) is str else arguments
+        value: Any = arguments
+        if type(arguments) is str:
+            value = _decode_json(arguments)
+            if type(value) is dict and "[" not in arguments and arguments.find("{", 1) < 0:
+                flat: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
+                return ToolCall(id, name, FrozenDict(flat), None, signature, provider_id)
         if isinstance(value, dict):
-            is_flat = type(arguments) is str and "[" not in arguments and arguments.find("{", 1) < 0
-            items: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType]  # a cast would be a call
-            return ToolCall(
-                id, name, FrozenDict(items) if is_flat else _freeze_arguments(items), None, signature, provider_id
-            )
+            return ToolCall(id, name, _freeze_arguments(value), None, signature, provider_id)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         pass
     value, raw = _parse_unusual_arguments(arguments)

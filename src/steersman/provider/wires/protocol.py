@@ -275,18 +275,18 @@ _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 
 def parse_call(
-    id: str, name: str, arguments: object, *, signature: str | None = None, provider_id: str | None = None
+    id: str, name: str, arguments: object, signature: str | None = None, provider_id: str | None = None
 ) -> ToolCall:
     """Build a tool call as `parse_tool_call` does; `ProtocolError` if its arguments have too many values."""
     if type(arguments) is str and len(arguments) <= MAX_CONTAINERS:
-        return parse_tool_call(id, name, arguments, signature=signature, provider_id=provider_id)
+        return parse_tool_call(id, name, arguments, signature, provider_id)
     text = arguments if isinstance(arguments, str) else "" if arguments is None else encode_json(arguments).decode()
     # What is inside a string is no list; nearly all texts are too short, or hold too few brackets, to look at that.
     if len(text) > MAX_CONTAINERS and _has_too_many(text) and _has_too_many(_JSON_STRING.sub("", text)):
         raise ProtocolError(
             f"The arguments of a call have more than {MAX_CONTAINERS:,} lists and objects, or {MAX_VALUES:,} values."
         )
-    return parse_tool_call(id, name, arguments, signature=signature, provider_id=provider_id)
+    return parse_tool_call(id, name, arguments, signature, provider_id)
 
 
 def _has_too_many(text: str) -> bool:

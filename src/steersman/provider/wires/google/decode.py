@@ -137,37 +137,38 @@ class GoogleDecoder:
         return out
 
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
-        """Decode several events; nearly every one holds only more text for the open block."""
+        """Decode several events; nearly every one holds only more text for the open block, or one call."""
         for event, data in received:
             try:
                 chunk = decode_chunk(data)
             except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
                 self._feed_unusual(event, data, error, out)
                 continue
-            if self._kind is None or event or not self._extend_text(self._kind, chunk, out):
+            if event or not self._add_usual(chunk, out):
                 self._add_event(event, DecodedEvent((chunk,), data), out)
 
-    def _extend_text(self, kind: _Kind, chunk: Chunk, out: list[StreamEvent]) -> bool:
-        """Append to the open block; returns whether the chunk holds nothing else."""
+    def _add_usual(self, chunk: Chunk, out: list[StreamEvent]) -> bool:
+        """Append to the open block, or add a call that came whole; returns whether the chunk holds nothing else."""
         candidates = chunk.candidates
-        if not candidates or chunk.error is not None or self._held or not self._response:
+        if not candidates or chunk.error is not None or self._held or not self._response or self._reason is not None:
             return False
-        content = candidates[0].content
-        if content is None or self._reason is not None or candidates[0].finish_reason is not None:
-            return False
-        parts = content.parts
-        if parts is None or len(parts) != 1:
+        candidate = candidates[0]
+        parts = None if candidate.content is None else candidate.content.parts
+        if parts is None or len(parts) != 1 or candidate.finish_reason is not None:
             return False
         part = parts[0]
-        text = part.text
-        if not text or part.thought_signature is not None or (kind == "thinking") != bool(part.thought):
+        text, signature, kind = part.text, part.thought_signature, self._kind
+        if text is None and part.function_call is not None:
+            self._add_function_call(part.function_call, signature, out)
+        elif (
+            not text or not text.isascii() or signature is not None or kind != ("thinking" if part.thought else "text")
+        ):
             return False
-        if not text.isascii():
-            return False
+        else:
+            self._parts.append(text)
+            delta = TextDelta if kind == "text" else ThinkingDelta
+            out.append(delta(text, len(self._content)))
         self._record_tokens(chunk.usage_metadata)
-        self._parts.append(text)
-        index = len(self._content)
-        out.append(TextDelta(text, index) if kind == "text" else ThinkingDelta(text, index))
         return True
 
     def _feed_unusual(self, event: str, data: str, error: Exception, out: list[StreamEvent]) -> None:
@@ -235,7 +236,8 @@ class GoogleDecoder:
             if candidate.content is not None and candidate.content.parts:
                 for part in candidate.content.parts:
                     if part.function_call is not None and part.text is None:
-                        self._add_function_call(part.function_call, part.thought_signature, answer, events)
+                        odd = answer.has_lone_surrogates
+                        self._add_function_call(part.function_call, part.thought_signature, events, odd=odd)
                     else:
                         self._add_part(part, answer, events)
             if candidate.finish_reason is not None:
@@ -285,13 +287,13 @@ class GoogleDecoder:
         return True
 
     def _add_function_call(
-        self, call: Call, signature: str | None, answer: DecodedEvent, events: list[StreamEvent]
+        self, call: Call, signature: str | None, events: list[StreamEvent], *, odd: bool = False
     ) -> None:
         """Add a call, or a piece of one."""
         if call.will_continue or call.partial_args or self._partial_call is not None:
-            self._add_call_piece(call, signature, events, odd=answer.has_lone_surrogates)
+            self._add_call_piece(call, signature, events, odd=odd)
         elif call.name:
-            self._add_call(call, str(call.args, "utf-8"), signature, events, odd=answer.has_lone_surrogates)
+            self._add_call(call, str(call.args, "utf-8"), signature, events, odd=odd)
         else:
             self._stop_block(events)  # a call without a name is skipped
 
@@ -360,13 +362,13 @@ class GoogleDecoder:
         if self._kind is not None:
             self._stop_block(events)
         name, arguments = self._tools.decode_call(call.name or "", restore_surrogates(written) if odd else written)
-        id, own_id = "" if call.id is None else str(call.id), None
-        if not id or id in self._ids:
+        id, own_id, ids = "" if call.id is None else str(call.id), None, self._ids
+        if not id or id in ids:
             id, own_id = new_id("call"), id or None
-        self._ids.add(id)
-        if len(self._ids) > MAX_TOOL_CALLS:
-            check_call_count(len(self._ids))
-        parsed = parse_call(id, name, arguments, signature=signature, provider_id=own_id)
+        ids.add(id)
+        if len(ids) > MAX_TOOL_CALLS:
+            check_call_count(len(ids))
+        parsed = parse_call(id, name, arguments, signature, own_id)
         index = len(self._content)
         self._content.append(parsed)
         events.append(ToolCallStart(index, id, name))

@@ -207,34 +207,40 @@ class _EncodedMessages:
         return parts
 
     def _build_call(self, call: ToolCall, signature: str | None) -> dict[str, Any]:
-        name, arguments = self.tools.encode_call(call.name, call.arguments)
-        fields = _name_call(call.id, name)
-        fields["args"] = arguments
+        name, arguments = call.name, call.arguments
+        if name not in self.tools.unchanged:
+            name, arguments = self.tools.encode_call(name, arguments)
+        fields = {"id": call.id, "name": name, "args": arguments}
+        if len(call.id) >= _SHORTEST_MINTED:
+            _leave_out_minted_id(fields)
         part: dict[str, Any] = {"functionCall": fields}
         return part if signature is None else _add_signature(part, signature)
 
     def _add_result(self, message: ToolResultMessage) -> None:
-        name = message.tool_name
-        fields = _name_call(message.tool_call_id, name if name in self.tools.unchanged else self.tools.to_wire(name))
-        kind = "error" if message.is_error else "output"
-        content = message.content
-        if len(content) == 1 and type(content[0]) is TextContent:
-            fields["response"] = {kind: content[0].text}
+        call_id, name, content = message.tool_call_id, message.tool_name, message.content
+        if name not in self.tools.unchanged:
+            name = self.tools.to_wire(name)
+        images: list[dict[str, Any]] | None = None
+        if len(content) == 1 and type(block := content[0]) is TextContent:
+            text = block.text
         else:
             images = [_build_part(block) for block in content if type(block) is ImageContent]
-            fields["response"] = {kind: message.text or ("(see the image)" if images else "")}
-            if images and self.signs:
-                fields["parts"] = images
-            else:
-                self._images += images
+            text = message.text or ("(see the image)" if images else "")
+        response = {"error": text} if message.is_error else {"output": text}
+        fields: dict[str, Any] = {"id": call_id, "name": name, "response": response}
+        if len(call_id) >= _SHORTEST_MINTED:
+            _leave_out_minted_id(fields)
+        if images and self.signs:
+            fields["parts"] = images
+        elif images:
+            self._images += images
         self._results.append({"functionResponse": fields})
 
 
-def _name_call(call_id: str, name: str) -> dict[str, Any]:
-    """Begin a call or its response: the name, and the id unless it was generated here because Gemini sent none."""
-    if len(call_id) >= _SHORTEST_MINTED and _MINTED.fullmatch(call_id):
-        return {"name": name}
-    return {"id": call_id, "name": name}
+def _leave_out_minted_id(fields: dict[str, Any]) -> None:
+    """Leave out an id that was generated here, because Gemini sent none."""
+    if _MINTED.fullmatch(fields["id"]):
+        del fields["id"]
 
 
 def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> _EncodedMessages:
