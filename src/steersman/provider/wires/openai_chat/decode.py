@@ -103,9 +103,10 @@ class OpenAIChatDecoder:
         while at < end and not self.done:
             # The fast path: nearly every event holds only more text, or more arguments.
             frame = self._hot_frame
-            if frame is not None and (count := self._read_framed(frame, events, at, out)):
-                at += count
-                continue
+            if frame is not None:
+                at += self._read_framed(frame, events, at, out)
+                if at == end:
+                    return
             event, data = events[at]
             at += 1
             if data == "[DONE]":

@@ -56,10 +56,8 @@ class ToolSet:
     complete: frozenset[str]
     """The names with which no other one begins."""
     encoded: bytes
-
-    def from_wire(self, name: str) -> str:
-        """Return the tool's own name."""
-        return self.names.from_wire(name) if name else name
+    from_wire: Callable[[str], str]
+    """Returns the tool's own name."""
 
 
 @memoize_by_members(limit=1024)
@@ -68,7 +66,8 @@ def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
     names = ToolNames(tools, _NAME, _NAME_LENGTH)
     known = frozenset(names.to_wire(spec.name) for spec in tools)
     begun = {name for name, other in pairwise(sorted(known)) if other.startswith(name)}
-    return ToolSet(names, known, known - begun, encode_json([_declare(spec, names) for spec in tools]))
+    encoded = encode_json([_declare(spec, names) for spec in tools])
+    return ToolSet(names, known, known - begun, encoded, names.from_wire)
 
 
 def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
@@ -198,6 +197,8 @@ class _EncodedMessages:
     ends: list[int] = field(default_factory=list[int])
     ids: dict[str, str] = field(default_factory=dict[str, str])
     """The ids of calls on the wire, where they are others than ours."""
+    has_images: bool = False
+    """Whether a tool result may have images: one is more than a text."""
 
 
 def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> Iterable[bytes | bytearray]:
@@ -210,15 +211,14 @@ def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> It
         encoded = _find_encoded(source, writer)
     encoded = encoded or _EncodedMessages(frozenset())
     count = len(messages)
-    writer.ids = encoded.ids
     for index in range(len(encoded.ends), count):
-        writer.encode_message(source, index, encoded.bytes)
+        writer.encode_message(source, index, encoded)
         encoded.ends.append(len(encoded.bytes))
     if count == 0:
         return ()
     # A copy, because a buffer cannot grow while a memoryview exists.
     whole = encoded.bytes if count == len(encoded.ends) else bytes(memoryview(encoded.bytes)[: encoded.ends[count - 1]])
-    return (whole, *writer.encode_images(source, count))
+    return (whole, *writer.encode_images(source, count)) if encoded.has_images else (whole,)
 
 
 def _find_encoded(base: MemoList[Message], writer: _MessageEncoder) -> _EncodedMessages:
@@ -241,31 +241,30 @@ def _build_memo_key(quirks: Quirks) -> str:
 class _MessageEncoder:
     """Encodes messages with the quirks of one server."""
 
-    __slots__ = ("_maker", "_to_id", "ids", "names", "quirks", "tools")
+    __slots__ = ("_maker", "_to_id", "names", "quirks", "tools")
 
     def __init__(self, model: Model, quirks: Quirks, tools: ToolSet) -> None:
         # Behind a gateway, another model may be on another server.
         self._maker = (model.provider, model.id)
-        self.ids: dict[str, str] = {}
         self.quirks = quirks
         self.tools = tools
         self.names = tools.names
         self._to_id: Callable[[str], str] = encode_short_call_id if quirks.call_ids == "nine" else encode_call_id
 
-    def encode_message(self, messages: Sequence[Message], index: int, out: bytearray) -> None:
+    def encode_message(self, messages: Sequence[Message], index: int, encoded: _EncodedMessages) -> None:
         """Append one message, and first what has to come before it."""
-        message = messages[index]
+        message, out = messages[index], encoded.bytes
         if index and message.role != "tool_result" and messages[index - 1].role == "tool_result":
-            for extra in self.encode_images(messages, index):
+            for extra in self.encode_images(messages, index) if encoded.has_images else ():
                 out += extra
             if self.quirks.assistant_after_tool and message.role == "user":
                 out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
         if index:
             out += b","
         if message.role == "tool_result":
-            out += encode_json(self._build_result(message))
+            out += encode_json(self._build_result(message, encoded))
         elif message.role == "assistant":
-            out += encode_json(self._build_answer(message))
+            out += encode_json(self._build_answer(message, encoded.ids))
         else:
             out += encode_json({"role": "user", "content": _build_content(message.content)})
 
@@ -274,8 +273,7 @@ class _MessageEncoder:
         images: list[ImageContent] = []
         at = index - 1
         while at >= 0 and type(message := messages[at]) is ToolResultMessage:
-            if len(message.content) != 1 or type(message.content[0]) is not TextContent:
-                images[:0] = [block for block in message.content if isinstance(block, ImageContent)]
+            images[:0] = [block for block in message.content if isinstance(block, ImageContent)]
             at -= 1
         if not images:
             return ()
@@ -285,7 +283,7 @@ class _MessageEncoder:
         )
         return (noted + b"," + encode_json({"role": "user", "content": parts}),)
 
-    def _build_answer(self, message: AssistantMessage) -> dict[str, Any]:
+    def _build_answer(self, message: AssistantMessage, ids: dict[str, str]) -> dict[str, Any]:
         text = join_text_blocks([_IMAGE if type(block) is ImageContent else block for block in message.content])
         calls = message.tool_calls
         answer: dict[str, Any] = {"role": "assistant"}
@@ -300,10 +298,10 @@ class _MessageEncoder:
             answer.setdefault(field, "")
         if calls:
             own = self.quirks.call_ids == "any" and (message.provider, message.model) == self._maker
-            answer["tool_calls"] = [self._build_call(call, own=own) for call in calls]
+            answer["tool_calls"] = [self._build_call(call, ids, own=own) for call in calls]
         return answer
 
-    def _build_call(self, call: ToolCall, *, own: bool) -> dict[str, Any]:
+    def _build_call(self, call: ToolCall, ids: dict[str, str], *, own: bool) -> dict[str, Any]:
         """Build a call; a server gets back the id and the fields that it made."""
         name = self.names.to_wire(call.name) if call.name else "unknown"
         function = {"name": name, "arguments": encode_json(call.arguments).decode()}
@@ -311,23 +309,25 @@ class _MessageEncoder:
         if not own or not id:
             id = self._to_id(id)
         if id != call.id:
-            self.ids[call.id] = id
+            ids[call.id] = id
         else:
-            self.ids.pop(call.id, None)
+            ids.pop(call.id, None)
         fields: dict[str, Any] = {"id": id, "type": "function", "function": function}
         if call.signature is not None and call.signature.startswith("{"):
             fields.update(msgspec.json.decode(call.signature, type=dict[str, msgspec.Raw]))
         return fields
 
-    def _build_result(self, message: ToolResultMessage) -> dict[str, Any]:
-        result: dict[str, Any] = {
-            "role": "tool",
-            "tool_call_id": self.ids.get(message.tool_call_id, message.tool_call_id),
-        }
+    def _build_result(self, message: ToolResultMessage, encoded: _EncodedMessages) -> dict[str, Any]:
+        content, id = message.content, message.tool_call_id
+        result: dict[str, Any] = {"role": "tool", "tool_call_id": encoded.ids.get(id, id)}
         if self.quirks.tool_result_name:
             result["name"] = self.names.to_wire(message.tool_name)
-        texts = [block.text for block in message.content if type(block) is TextContent]
-        result["content"] = "\n".join(texts) if texts else _SEEN
+        if len(content) == 1 and type(block := content[0]) is TextContent:
+            result["content"] = block.text
+        else:
+            encoded.has_images = True
+            texts = [block.text for block in content if type(block) is TextContent]
+            result["content"] = "\n".join(texts) if texts else _SEEN
         return result
 
 
