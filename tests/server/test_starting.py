@@ -39,6 +39,40 @@ async def test_what_starts_a_run_is_done_even_if_the_client_leaves() -> None:
     await sessions.close()
 
 
+async def test_a_session_in_which_a_front_starts_a_run_is_not_closed_as_unused() -> None:
+    sessions = Sessions(make_agent("Done."), MemoryStore())
+    live = await sessions.open_named(None, "one")
+
+    async def start() -> None:
+        await sessions.close_idle("one")
+        await live.prompt(user_message("Go."))
+
+    await live.start_alone(start)
+    await live.wait_until_idle()
+    assert len(live.agent.messages) == 2
+    await sessions.close()
+
+
+async def test_a_session_that_is_closed_as_unused_before_one_who_asked_for_it_could_act_is_opened_again() -> None:
+    sessions = Sessions(make_agent("Done."), MemoryStore())
+    closed_first: list[bool] = []
+
+    async def close_at_once() -> None:
+        await sessions.close_idle()
+        closed_first.append(not opening.done())
+
+    opening = asyncio.create_task(sessions.open_named(None, "one"))
+    while "one" not in sessions.live:  # noqa: ASYNC110  # the moment after is what this is about
+        await asyncio.sleep(0)
+    closing = asyncio.create_task(close_at_once())
+    live = await opening
+    await live.prompt(user_message("Go."))
+    await asyncio.wait([closing])
+    await live.wait_until_idle()
+    assert (len(live.agent.messages), closed_first) == (2, [True])
+    await sessions.close()
+
+
 async def test_a_note_is_taken_back_if_its_run_could_not_start() -> None:
     store = MemoryStore()
     sessions = Sessions(make_agent("Done."), store)

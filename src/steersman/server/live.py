@@ -86,6 +86,11 @@ class LiveSession(Receipts):
         return self.agent.is_running or self._task is not None
 
     @property
+    def is_used(self) -> bool:
+        """Whether a run goes on, a front is about to start one, or somebody watches."""
+        return self.is_busy or bool(self._starts) or self.hub.watchers > 0
+
+    @property
     def is_ending(self) -> bool:
         """Whether the run has told its end, or was told to stop: it takes no more messages and is about to be over."""
         run = self.agent.current_run

@@ -98,7 +98,7 @@ class Sessions:
         name = next(iter(self.agents)) if agent is None else agent
         if name not in self.agents:
             raise ValueError(f"No agent named {name!r}. Agents here: {', '.join(map(repr, self.agents))}.")
-        return await self._finish(self._open_alone(make_id(user, key), name))
+        return await self._finish_opening(make_id(user, key), name)
 
     async def open(self, user: str | None, id: str) -> LiveSession:
         """A session to act on; raises `SessionNotFound`, or `SessionBusy` if another program writes to it."""
@@ -108,13 +108,13 @@ class Sessions:
     async def open_session(self, id: str) -> LiveSession:
         """The same for any user."""
         await self._drop_taken(id)
-        return self.live.get(id) or await self._finish(self._open_alone(id))
+        return self.live.get(id) or await self._finish_opening(id)
 
     async def take_over(self, user: str | None, id: str) -> LiveSession:
         """A session to act on, also if another program writes to it, which writes nothing more."""
         self.check_owner(user, id)
         await self._drop_taken(id)
-        return self.live.get(id) or await self._finish(self._open_alone(id, take_over=True))
+        return self.live.get(id) or await self._finish_opening(id, take_over=True)
 
     async def find(self, user: str | None, id: str) -> LiveSession | RemoteSession:
         """A session to speak to: open here, or in another process. Raises as `open` for a store without queues."""
@@ -148,8 +148,7 @@ class Sessions:
 
     async def open_named(self, user: str | None, name: str, agent: str | None = None) -> LiveSession:
         """The session that a client calls by a name of its own; a new one, of the first agent, if there is none."""
-        id = find_id(name, user)
-        return await self._finish(self._open_alone(id, next(iter(self.agents)) if agent is None else agent))
+        return await self._finish_opening(find_id(name, user), next(iter(self.agents)) if agent is None else agent)
 
     async def find_hub(self, user: str | None, id: str) -> Hub:
         """The events of a session; another program may be writing to it. Begin to watch it before anything else."""
@@ -193,6 +192,13 @@ class Sessions:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
+
+    async def _finish_opening(self, id: str, new_for: str | None = None, *, take_over: bool = False) -> LiveSession:
+        """Open a session; again if it was closed as unused before the one who waits for it could act."""
+        live = await self._finish(self._open_alone(id, new_for, take_over=take_over))
+        while self.live.get(id) is not live and not self.draining:
+            live = await self._finish(self._open_alone(id, new_for))
+        return live
 
     async def _open_alone(self, id: str, new_for: str | None = None, *, take_over: bool = False) -> LiveSession:
         """Open a session, once; one that is not there is created if there is an agent that it is `new_for`."""
@@ -343,11 +349,9 @@ class Sessions:
 
     async def close_idle(self, only: str | None = None) -> None:
         """Close the sessions that no run and no watcher uses, or just one, so that other programs can open them."""
-        for id, live in list(self.live.items()):
-            if only not in (None, id):
-                continue
+        for id, live in [one for one in self.live.items() if only in (None, one[0])]:
             async with self._locks.setdefault(id, asyncio.Lock()):
-                if not live.is_busy and not live.hub.watchers and self.live.get(id) is live:
+                if not live.is_used and self.live.get(id) is live:
                     del self.live[id]
                     await live.close()
         for id, hub in list(self.hubs.items()):

@@ -142,15 +142,16 @@ class A2AFront:
 
     async def _send_to_task(self, message: Message) -> Telling:
         """Answer the question of a task, or steer its run."""
-        live, _, note = await self._open(message.task_id, anew=False)
+        live = await self._open_session(message.task_id)
+        return await live.start_alone(partial(self._go_on, live, message))
+
+    async def _go_on(self, live: LiveSession, message: Message) -> Telling:
+        note = _find_task(live, message.task_id)
         if message.context_id not in ("", note["context"]):
             raise RpcError(
                 INVALID_PARAMS, f"The task {message.task_id!r:.200} is of another context, {note['context']!r:.200}."
             )
-        return await live.start_alone(partial(self._go_on, live, message))
-
-    async def _go_on(self, live: LiveSession, message: Message) -> Telling:
-        _, telling, note = await self._open(message.task_id, anew=False)
+        telling = await self._find(live, note, anew=False)
         key = f"a2a:{message.message_id}"
         if live.is_known(key):
             return telling  # sent again: it may be about a question that has come since
@@ -172,19 +173,19 @@ class A2AFront:
 
     async def _show(self, call: Call) -> Frame:
         params = read_params(call, OfTask)
-        _, telling, _ = await self._open(params.id)
+        _, telling = await self._open(params.id)
         return telling.translator.describe(params.history_length)
 
     async def _subscribe(self, call: Call) -> Telling:
         params = read_params(call, OfTask)
-        _, telling, _ = await self._open(params.id)
+        _, telling = await self._open(params.id)
         if telling.is_over and telling.translator.state != INPUT_REQUIRED:
             raise RpcError(UNSUPPORTED, f"The task {params.id!r:.200} has ended: GetTask shows it.")
         return telling
 
     async def _cancel(self, call: Call) -> Frame:
         id = read_params(call, OfTask).id
-        live, telling, _ = await self._open(id)
+        live, telling = await self._open(id)
         state = telling.translator.state
         if telling.is_over and state not in (CANCELED, INPUT_REQUIRED):
             raise RpcError(NOT_CANCELABLE, f"The task {id!r:.200} has ended already.")
@@ -192,7 +193,7 @@ class A2AFront:
             await live.abort()
             await live.wait_until_idle()
             self._forget_question(id)
-            _, telling, _ = await self._open(id)
+            _, telling = await self._open(id)
             await telling.wait()
         return telling.translator.describe()
 
@@ -226,7 +227,7 @@ class A2AFront:
             session_id = _find_session(id)
             was_open = session_id in self._sessions.live
             try:
-                _, telling, _ = await self._open(id)
+                _, telling = await self._open(id)
             except RpcError:
                 continue  # another program has its session, or it was deleted meanwhile
             task = telling.translator.describe(params.history_length or 0)
@@ -235,15 +236,16 @@ class A2AFront:
                 await self._sessions.close_idle(session_id)  # other programs may want it
         return found
 
-    async def _open(self, id: str, *, anew: bool = True) -> tuple[LiveSession, Telling, Mapping[str, Any]]:
+    async def _open(self, id: str) -> tuple[LiveSession, Telling]:
+        live = await self._open_session(id)
+        return live, await self._find(live, _find_task(live, id))
+
+    async def _open_session(self, id: str) -> LiveSession:
+        """The session of a task."""
         try:
-            live = await self._sessions.open(current_user.get(), _find_session(id))
+            return await self._sessions.open(current_user.get(), _find_session(id))
         except SessionError as error:
             raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.") from error
-        note = live.find_note(id)
-        if note is None or not _is_task(note):
-            raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.")
-        return live, await self._find(live, note, anew=anew), note
 
     # Telling
 
@@ -360,6 +362,14 @@ def _describe_error(error: Exception) -> Frame:
 def _is_task(note: Mapping[str, Any]) -> bool:
     """Whether a note is that of a task: others have the idempotency keys of clients, which may look like its id."""
     return "context" in note
+
+
+def _find_task(live: LiveSession, id: str) -> Mapping[str, Any]:
+    """The note of a task."""
+    note = live.find_note(id)
+    if note is None or not _is_task(note):
+        raise RpcError(TASK_NOT_FOUND, f"There is no task {id!r:.200}.")
+    return note
 
 
 def _find_session(id: str) -> str:
