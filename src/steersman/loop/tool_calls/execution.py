@@ -132,13 +132,13 @@ def settle_output(run: Run, slot: Slot, output: ToolOutput) -> None:
         return settle(run, slot, slot.stopping, status="interrupted")
     slot.effects = tuple(output.effects)
     slot.terminate = output.terminate
-    return settle(run, slot, output, status="completed", is_error=output.is_error, details=output.details)
+    return settle(run, slot, output.content, status="completed", is_error=output.is_error, details=output.details)
 
 
 def settle(
     run: Run,
     slot: Slot,
-    output: ToolOutput | str,
+    content: str | Sequence[Content],
     *,
     status: ToolStatus,
     is_error: bool = True,
@@ -156,7 +156,6 @@ def settle(
     if not slot.started:
         emit_start(run, slot)
     call, now = slot.call, run.clock()
-    content = output if isinstance(output, str) else output.content
     result = msgspec.structs.replace(
         _RESULTS[status],
         content=FrozenList((TextContent(content),)) if isinstance(content, str) else content,
@@ -170,19 +169,18 @@ def settle(
     slot.result = result
     if run.is_wanted(ToolExecutionEnd):
         seconds = asyncio.get_running_loop().time() - slot.began
-        run.show(
-            ToolExecutionEnd(
-                run.loop_id,
-                run.seq,
-                now,
-                call.id,
-                call.name,
-                slot.args,
-                result=result,
-                is_error=is_error,
-                duration=seconds,
-            )
+        event = ToolExecutionEnd(
+            run.loop_id,
+            run.seq,
+            now,
+            call.id,
+            call.name,
+            slot.args,
+            result=result,
+            is_error=is_error,
+            duration=seconds,
         )
+        run.show(event)
     run.wake()
 
 

@@ -293,7 +293,8 @@ class GoogleDecoder:
         if call.will_continue or call.partial_args or self._partial_call is not None:
             self._add_call_piece(call, signature, events, odd=odd)
         elif call.name:
-            self._add_call(call, str(call.args, "utf-8"), signature, events, odd=odd)
+            written = str(call.args, "utf-8")
+            self._add_call(call, restore_surrogates(written) if odd else written, signature, events)
         else:
             self._stop_block(events)  # a call without a name is skipped
 
@@ -353,24 +354,23 @@ class GoogleDecoder:
         if partial is not None and partial.name:
             call = Call(partial.name, partial.id)
             written = partial.encode(complete=complete)
-            self._add_call(call, written, partial.signature, events, odd=partial.has_lone_surrogates)
+            written = restore_surrogates(written) if partial.has_lone_surrogates else written
+            self._add_call(call, written, partial.signature, events)
 
-    def _add_call(
-        self, call: Call, written: str, signature: str | None, events: list[StreamEvent], *, odd: bool
-    ) -> None:
+    def _add_call(self, call: Call, written: str, signature: str | None, events: list[StreamEvent]) -> None:
         """Add a whole call with its arguments as they were written."""
         if self._kind is not None:
             self._stop_block(events)
-        name, arguments = self._tools.decode_call(call.name or "", restore_surrogates(written) if odd else written)
+        name, arguments = self._tools.decode_call(call.name or "", written)
         id, own_id, ids = "" if call.id is None else str(call.id), None, self._ids
         if not id or id in ids:
             id, own_id = new_id("call"), id or None
         ids.add(id)
         if len(ids) > MAX_TOOL_CALLS:
             check_call_count(len(ids))
-        parsed = parse_call(id, name, arguments, signature, own_id)
-        index = len(self._content)
-        self._content.append(parsed)
+        content, parsed = self._content, parse_call(id, name, arguments, signature, own_id)
+        index = len(content)
+        content.append(parsed)
         events.append(ToolCallStart(index, id, name))
         if arguments:
             shown = arguments if arguments.isascii() else escape_lone_surrogates(arguments)
