@@ -147,6 +147,22 @@ async def test_one_message_is_enough_to_have_the_questions_of_the_next_run_denie
     assert (resolved["decision"], resolved["by"]) == ("denied", "loop")
 
 
+async def test_a_message_that_waited_has_the_questions_of_the_run_denied_that_hears_it() -> None:
+    """Section 6: it came during a run that was aborted, and starts the next one together with another message."""
+    gate = Gate()
+    script = answer(call("wait")), answer("See. ", call("deploy", target="live")), "Done."
+    async with run_server(make_agent(*script, tools=[gate.make_tool(), deploy])) as client:
+        id = await client.create()
+        await client.act(id, "prompt", {"content": "Begin."})
+        await gate.reached.wait()
+        await client.act(id, "follow_up", {"content": "Deploy.", "approvals": "deny"})
+        await client.act(id, "abort")
+        await client.find(id, "agent_end")
+        await client.act(id, "prompt", {"content": "Go on."})
+        resolved = await client.find(id, "approval_resolved")
+    assert (resolved["decision"], resolved["by"]) == ("denied", "loop")
+
+
 @pytest.mark.parametrize(
     ("body", "options", "decision"),
     [({"approvals": "deny"}, {}, "denied"), ({}, {"approval_timeout": 0.05}, "expired")],

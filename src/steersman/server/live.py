@@ -54,8 +54,9 @@ class LiveSession(Receipts):
         self.beside: dict[str, Any] = {}
         self._task: asyncio.Task[None] | None = None
         self._answering: SubscriptionId | None = None
-        # How questions are answered in the next run, if a message came too late for the run that goes on.
-        self._next_approvals: Approvals | None = None
+        self._starts_next = False  # a message came too late for the run that goes on
+        # The messages, by id, that want questions denied: of several that start a run, one is enough.
+        self._denying: set[str] = set()
         # The questions that a run has yet to ask again after a restart, with their calls.
         self._to_ask_again: dict[str, str] = {}
         assert session.recorder.journal is not None
@@ -185,10 +186,12 @@ class LiveSession(Receipts):
         """
         receipt = make_receipt(self.session.id, key)
         self.agent.inbox.add(kind, require_content(message), mode=mode, key=key, id=receipt["id"])
+        if approvals == "deny":
+            self._denying.add(receipt["id"])
         if not self.is_busy:
             self._follow(self._start_with_queued(), approvals)
-        elif self.is_ending and self._next_approvals != "deny":
-            self._next_approvals = approvals  # of several messages, one is enough to have questions denied
+        else:
+            self._starts_next = self._starts_next or self.is_ending
         await self.session.save()
         return receipt
 
@@ -314,10 +317,6 @@ class LiveSession(Receipts):
                 raise
             return False
 
-    def was_resolved(self, approval_id: str) -> bool:
-        """Whether a question with this id was asked and answered in this session."""
-        return approval_id in self._outline.resolved
-
     def _follow_event(self, event: AgentEvent) -> None:
         if isinstance(event, ApprovalResolved):
             self._outline.resolved.add(event.approval_id)
@@ -340,7 +339,8 @@ class LiveSession(Receipts):
     def _follow(self, stream: EventStream[Any], approvals: Approvals) -> None:
         self._to_ask_again.update({id: find_asked_call(asked) for id, asked in self._outline.questions.items()})
         self._outline.questions.clear()
-        self._set_answering(answers=approvals == "wait")
+        is_denying = approvals == "deny" or any(item.id in self._denying for item in self.agent.inbox.items)
+        self._set_answering(answers=not is_denying)
         stream.channel.detach()  # watchers read the hub
         self._task = asyncio.get_running_loop().create_task(self._wait_for_end(stream))
 
@@ -355,11 +355,11 @@ class LiveSession(Receipts):
         finally:
             self._task = None
             self._to_ask_again.clear()
-            approvals, self._next_approvals = self._next_approvals, None
+            starts_next, self._starts_next = self._starts_next, False
             self.hub.wake()
-        goes_on = approvals is not None or result.end_reason in ("done", "terminated")
+        goes_on = starts_next or result.end_reason in ("done", "terminated")
         if len(self.agent.inbox) and goes_on and not self.draining:
-            self._follow(self._start_with_queued(), approvals or "wait")
+            self._follow(self._start_with_queued(), "wait")
 
     def _set_answering(self, *, answers: bool) -> None:
         """Say whether questions wait for an answer, or are denied at once."""

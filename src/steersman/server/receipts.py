@@ -52,6 +52,10 @@ class Receipts:
         await self.session.save()
         return receipt
 
+    def was_resolved(self, approval_id: str) -> bool:
+        """Whether a question with this id was asked and answered in this session."""
+        return approval_id in self._outline.resolved
+
     def find_note(self, key: str) -> Mapping[str, Any] | None:
         """What a front has noted under a key."""
         return self._outline.receipts.get(key)
