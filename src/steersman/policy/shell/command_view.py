@@ -58,6 +58,11 @@ class Candidate:
         return any(self._last_places.get(each, -1) > start for each in names)
 
     @cached_property
+    def dashed(self) -> str:
+        """The words that begin with a dash, one in each line."""
+        return "\n".join([word for word in self.words if word.startswith("-")])
+
+    @cached_property
     def _letters(self) -> list[frozenset[str]]:
         """The letters of the options from each place on."""
         found = [frozenset[str]()] * (len(self.words) + 1)
@@ -220,8 +225,9 @@ class CommandView:
 
     @cached_property
     def _words(self) -> frozenset[str]:
-        """The words of everything that may be run, also those behind a dash: `git-push` is `git push`."""
+        """The words of everything that may be run, also those behind a sign: `git-push` is `git push`."""
         words = {word for each in self._candidates for word in each.words}
+        words |= {word.lstrip("+:") for word in words if word.startswith(("+", ":"))}
         dashed = {name for each in self._candidates for name in each.names if "-" in name}
         behind = {name[match.end() :] for name in dashed for match in _DASH.finditer(name)}
         return frozenset(words | behind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from steersman.policy.patterns import Match, fold_lookalikes
 from steersman.policy.shell.aliases import list_aliases
@@ -17,8 +18,9 @@ from steersman.policy.shell.command_view import (
     has_in_order,
     normalize_spaces,
 )
+from steersman.policy.shell.programs import is_version
 from steersman.policy.shell.syntax import Word, parse_command
-from steersman.policy.shell.table import Entry, is_version
+from steersman.policy.shell.table import Entry
 
 _BEFORE = r"(?<![a-z0-9_-])"
 _BEFORE_OR_LETTER = rf"(?:{_BEFORE}|(?<=\s-[a-z]))"
@@ -44,6 +46,7 @@ class ForbiddenCommand:
         "_short",
         "_split",
         "_starts",
+        "_values",
         "hints",
         "open",
         "pieces",
@@ -72,10 +75,14 @@ class ForbiddenCommand:
         self._split = [name for word in self._options for name in _split_option(word)]
         plain = [word for word in self.words if not word.startswith("-")]
         self._plain = ForbiddenCommand(plain, is_open=is_open) if self._split else None
-        self._exact = [frozenset((word,)) for word in self._operands]
+        # The options after which an operand comes, which may be their value: a command may have both in one word.
+        pairs = [(option, value) for option, value in pairwise(self.words[1:]) if option in self._options]
+        self._values = {value: option for option, value in pairs if value and not value.startswith("-")}
+        apart = [word for word in self._operands if word not in self._values]
+        self._exact = [frozenset((word,)) for word in apart]
         # All that is short for a word of the rule, by word and together.
-        self._kinds = [frozenset([word[:size] for size in range(1, len(word) + 1)]) for word in self._operands]
-        self._short = frozenset[str]().union(*self._kinds)
+        self._kinds = [_list_beginnings(word) for word in apart]
+        self._short = frozenset[str]().union(*map(_list_beginnings, self._operands))
         # The programs with which the rule begins, with and without its options, and whether another word may be one.
         # A rule of options only may be about any program.
         forms = (self.words, plain if self._split else self.words)
@@ -186,8 +193,13 @@ class ForbiddenCommand:
 
         For every option that is not known to be a different one the answer is yes.
         """
-        if self._plain is None or not part.marked or (self._plain.words and not self._plain._is_among(candidate)):
+        if self._plain is None or not part.marked:
             return False
+        if self._plain.words and not self._plain._is_among(self._take_apart(candidate)):
+            # `git push origin +main` is about `main`.
+            unmarked = Candidate([word.lstrip("+:") or word for word in candidate.words])
+            if not self._plain._is_among(unmarked):
+                return False
         return all(any(_may_be(word, option, part.entry) for word in part.marked) for option in self._split)
 
     def _is_among(self, candidate: Candidate) -> bool:
@@ -195,7 +207,32 @@ class ForbiddenCommand:
         start = self.words[0]
         places = [place for place, name in enumerate(candidate.names) if name.startswith(start)]
         # No real command looks like this, and checking every position would take long.
-        return len(places) > MANY or any(self._begins_at(candidate, place) for place in places)
+        if len(places) > MANY or any(self._begins_at(candidate, place) for place in places):
+            return True
+        apart = self._take_apart(candidate)
+        return apart is not candidate and self._is_among(apart)
+
+    def _take_apart(self, candidate: Candidate) -> Candidate:
+        """Split the options of a command from the values that the rule names; the same one if there are none."""
+        if not any(value in candidate.dashed for value in self._values):
+            return candidate
+        apart = [piece for word in candidate.words for piece in self._split_value(word)]
+        return Candidate(apart) if len(apart) > len(candidate.words) else candidate
+
+    def _split_value(self, word: str) -> list[str]:
+        if not word.startswith("-"):
+            return [word]
+        name, equals, given = word.partition("=")
+        for value, option in self._values.items():
+            found = [(name, given)] if equals else []
+            if not word.startswith("--"):
+                # Behind the letter of the rule, or a single one that may be short for its option.
+                letter = 1 if option.startswith("--") else max(1, word.find(option[-1], 1))
+                found += [(word[:end], word[end:]) for end in (letter + 1, 2)]
+            for before, text in found:
+                if text == value or (self.open and value == self.words[-1] and text.startswith(value)):
+                    return [before, text]
+        return [word]
 
     def _begins_at(self, candidate: Candidate, start: int) -> bool:
         wanted, name = self.words[0], candidate.names[start]
@@ -219,7 +256,8 @@ class ForbiddenCommand:
                 place += 1
                 if word == operand or (last and word.startswith(operand)):
                     break
-                if not word.startswith("-") and not after_option:
+                # In front of a subcommand, cargo takes a toolchain: `cargo +nightly publish`.
+                if not word.startswith(("-", "+")) and not after_option:
                     return False
                 after_option = word.startswith("-")
             else:
@@ -262,6 +300,10 @@ def _parse_text(text: str, *, begins: bool = False) -> ForbiddenCommand:
     ends = ("",) if BETWEEN.search(text) else ()
     longer = [_parse_text(f"{text} *")] if begins else ()
     return ForbiddenCommand((), pieces=(*ends, *pieces, *ends), hints=hints, aliases=longer)
+
+
+def _list_beginnings(word: str) -> frozenset[str]:
+    return frozenset([word[:size] for size in range(1, len(word) + 1)])
 
 
 def _drop_folder(words: list[str]) -> list[str]:

@@ -76,6 +76,7 @@ RUNNERS: dict[str, str] = {
 
 # These names may have a version or a build after them: `python3.12`, `python3-dbg`, `perl5.36-x86_64-linux-gnu`.
 _FAMILIES = re.compile(r"(python|pypy|ipython|perl|ruby|php|lua|node|bash|dash|zsh|ksh|busybox|vim|emacs)[-_.0-9].*")
+_BUILD = re.compile(r"[-.]?[0-9][-.0-9]*(?:-dbg|[dmt])?")
 _LINKER = re.compile(r"ld(-|\.so|.*\.so\.).*")
 
 
@@ -86,6 +87,13 @@ def explain_runner(program: str) -> str | None:
     if why is None and (family := _FAMILIES.fullmatch(name)):
         why = RUNNERS[family[1]]
     return why or ("runs other commands" if _LINKER.fullmatch(name) else None)
+
+
+def is_version(name: str, program: str) -> bool:
+    """Whether a name is that of an interpreter or a compiler with a version behind it: `python3.12` is `python`."""
+    if not name.startswith(program) or not _BUILD.fullmatch(name, len(program)):
+        return False
+    return program in ("go", "pytest") or explain_runner(program) is not None
 
 
 _GIT = """

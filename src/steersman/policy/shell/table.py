@@ -95,11 +95,6 @@ def find_program(program: str) -> str | None:
     return short if known else None
 
 
-def is_version(name: str, program: str) -> bool:
-    """Whether a name is that of a program with a version behind it: `python3.12` is `python`."""
-    return program in _NUMBERED and name.rstrip(_VERSION) == program
-
-
 def list_keys() -> list[str]:
     """List the commands of all entries."""
     return list(_load_index().blocks)
