@@ -43,6 +43,8 @@ def redact(text: str, *secrets: str | None) -> str:
     rest of another key would no longer be recognized. What is not redacted stays as it is, with its escapes.
     """
     given = [secret for secret in secrets if secret is not None]
+    if REDACTED in text:
+        given += [rest for key in given for rest in _list_rests(key)]
     # A cookie may have escapes of its own, and be quoted without them.
     plain_keys = [_ESCAPE.sub(_unescape, key) for key in given if not _NEVER_ESCAPED.fullmatch(key)]
     keys = [key for key in dict.fromkeys((*given, *plain_keys)) if len(key) >= _MIN_SECRET_LENGTH]
@@ -57,6 +59,15 @@ def redact(text: str, *secrets: str | None) -> str:
             pieces += (text[done:start], REDACTED)
         done = max(done, end)
     return "".join((*pieces, text[done:])) if places else text
+
+
+def _list_rests(key: str) -> list[str]:
+    """List what `redact_key_patterns` leaves of a key that only in part looks like one, such as `sk-id:secret`."""
+    return [
+        rest
+        for quoted in (key, f"Bearer {key}")
+        if REDACTED in (rest := re.sub(_KEY_PATTERN, REDACTED, quoted)) and rest != REDACTED
+    ]
 
 
 def _find_places(text: str, keys: Sequence[str]) -> list[_Place]:
