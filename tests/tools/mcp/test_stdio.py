@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from tests.tools.mcp.kit import (
     use,
 )
 
-from steersman import Agent
+from steersman import Agent, CancelToken, ToolContext, ToolError
 from steersman.testing import ScriptedModel, answer
 from steersman.testing import call as asks
 from steersman.tools.mcp import McpError, McpServers, StdioServer
@@ -127,6 +128,22 @@ async def test_a_result_that_is_an_error_has_no_value_of_the_environment(tmp_pat
         assert text(output) == '{"token":"[redacted]"}'
         # An answer is what was asked for, be it a setting.
         assert text(await call(servers, "mcp:small:blocks", blocks=blocks)) == said
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"jsonrpc": "2.0", "id": ID, "error": {"code": 1, "message": "401: no t0k/en+1234567"}}',
+        '{"jsonrpc": "2.0", "id": ID, "result": {"content": "t0k/en+1234567"}}',
+    ],
+)
+async def test_a_traceback_of_a_failed_call_has_no_value_of_the_environment(line: str) -> None:
+    """failures.md L13: the SDK's exception quotes what the server sent."""
+    async with entered(small=small(env={"TRACKER_TOKEN": "t0k/en+1234567"})) as servers:
+        tool = tool_of(servers, "mcp:small:raw")
+        with pytest.raises(ToolError) as raised:
+            await tool.call(tool.check({"line": line}), ToolContext("call_1", tool.name, CancelToken()))
+    assert "en+1234567" not in "".join(format_exception(raised.value))
 
 
 async def test_its_last_words_are_told() -> None:

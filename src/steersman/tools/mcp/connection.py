@@ -284,9 +284,10 @@ class Connection:
         except TimeoutError:
             raise McpError(f"it did not answer within {seconds:g}s, and the call was cancelled") from None
         except ValidationError as error:
-            raise McpError(f"its answer is not valid MCP ({self._describe_failure(error)})") from error
+            # Without the cause, here and below: a traceback would show it with the keys that it quotes.
+            raise McpError(f"its answer is not valid MCP ({self._describe_failure(error)})") from None
         except MCPError as error:
-            raise await self._to_error(error) from error
+            raise await self._to_error(error) from None
 
     async def _to_error(self, error: MCPError) -> McpError:
         text = self._shorten(error.message)
