@@ -147,6 +147,15 @@ def test_pictures_of_a_failed_tool_follow_the_results() -> None:
     ]
 
 
+def test_an_error_that_is_a_picture_says_so() -> None:
+    """The API refuses an error without a text."""
+    body = body_of("Hi", assistant(ToolCall("t1", "add")), result("t1", ImageContent(PNG), is_error=True), model=PLAIN)
+    told, picture = body["messages"][-1]["content"]
+    assert told["content"] == [{"type": "text", "text": "(see the image)"}]
+    assert picture["type"] == "image"
+    check_request(body, issued=lambda thinking, signature: True, prefill=False)
+
+
 def test_thinking_without_its_signature_is_left_out() -> None:
     """failures.md D5, D8: the API takes none without."""
     body = body_of("Hi", assistant(ThinkingContent("Hm."), ThinkingContent("Ah.", ""), "Yes."), "Go on.", model=PLAIN)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import msgspec
 import pytest
 from tests.provider.wires.anthropic.kit import (
@@ -20,13 +22,23 @@ from tests.provider.wires.anthropic.kit import (
     start,
     stop,
 )
+from tests.rows import each_row
 
-from steersman.context.repair import repair
+from steersman.context.log import MessageView
+from steersman.context.repair import Repairer, repair
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.wire import WIRE
-from steersman.types.content import TextContent, ThinkingContent, ToolCall
+from steersman.testing.servers.anthropic.request import check_request
+from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.errors import IncompleteStreamError
-from steersman.types.messages import AssistantMessage, Message, ToolResultMessage, user_message
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Message,
+    StopReason,
+    ToolResultMessage,
+    user_message,
+)
 from steersman.types.model import Model, Request, StreamOptions
 
 # White space and the order of the keys are the server's own.
@@ -168,3 +180,117 @@ def test_a_start_that_comes_twice_is_no_second_answer() -> None:
     """Before anything was said, or with the same id."""
     other = event("message_start", message={"id": "msg_0", "content": []})
     assert message_of(other + begun() + said(0, "Hi.") + begun() + ended()).text == "Hi."
+
+
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+SEARCHES = Model("anthropic", MODEL.id, settings={"cache": False, "extra_body": {"tools": [SEARCH]}})
+THOUGHT = ThinkingContent("Hm.", "c2ln")
+
+
+def opaque(**fields: Any) -> ThinkingContent:
+    return ThinkingContent("", msgspec.json.encode(fields).decode(), redacted=True, field=OPAQUE)
+
+
+def searches(id: str = "srvtoolu_1") -> ThinkingContent:
+    """A call to a tool of the server's own."""
+    return opaque(type="server_tool_use", id=id, name="web_search", input={"query": "x"})
+
+
+def found(id: str = "srvtoolu_1") -> ThinkingContent:
+    return opaque(type="web_search_tool_result", tool_use_id=id, content=[])
+
+
+def answered(*content: Content, model: str = MODEL.id, stop_reason: StopReason = "stop") -> AssistantMessage:
+    return AssistantMessage(list(content), provider="anthropic", model=model, stop_reason=stop_reason)
+
+
+def rolled(*content: Content, id: str = "t", is_error: bool = False) -> ToolResultMessage:
+    return ToolResultMessage(list(content) or [TextContent("6")], tool_call_id=id, tool_name="roll", is_error=is_error)
+
+
+def blocks_sent(*messages: AgentMessage) -> list[str]:
+    """The types of the blocks of all answers, of a request that the server takes."""
+    repaired = repair(messages, provider="anthropic", model=MODEL.id)
+    body = msgspec.json.decode(WIRE.request(SEARCHES, Request("", repaired), StreamOptions(), "k").body)
+    check_request(body, issued=lambda thinking, signature: True, prefill=False)
+    return [block["type"] for turn in body["messages"] if turn["role"] == "assistant" for block in turn["content"]]
+
+
+ROLL = ToolCall("t", "roll", {})
+BOTH = answered(TextContent("Let me see."), searches(), ROLL, stop_reason="tool_use")
+HI, GO_ON = user_message("Hi"), user_message("Go on.")
+
+
+def test_a_search_waits_while_only_results_of_other_tools_follow() -> None:
+    """The server runs it when these have arrived, and its next answer begins with what it found."""
+    assert blocks_sent(HI, BOTH, rolled()) == ["text", "server_tool_use", "tool_use"]
+    rest = answered(found(), TextContent("It is 6."))
+    whole = ["text", "server_tool_use", "tool_use", "web_search_tool_result", "text"]
+    assert blocks_sent(HI, BOTH, rolled(), rest, GO_ON) == whole
+    again = answered(ToolCall("u", "roll", {}), stop_reason="tool_use")
+    longer = [HI, BOTH, rolled(), again, rolled(id="u"), rest, GO_ON]
+    assert blocks_sent(*longer) == [*whole[:3], "tool_use", *whole[3:]]
+
+
+@each_row(
+    "after",
+    [
+        [rolled(), user_message("Stop that.")],
+        [user_message("The run was cancelled before this.")],
+        [rolled(ImageContent("iVBORw0KGgo="), is_error=True)],
+        [rolled(), answered(found(), TextContent("It"), stop_reason="aborted"), GO_ON],
+        [rolled(), answered(TextContent("It is 6."), model="another"), GO_ON],
+        [rolled(), answered(ToolCall("u", "roll", {})), rolled(id="u"), answered(TextContent("6.")), GO_ON],
+    ],
+)
+def test_a_search_that_can_get_no_result_any_more_is_left_out(after: list[AgentMessage]) -> None:
+    """The server refuses it for good: the conversation could never go on."""
+    assert "server_tool_use" not in blocks_sent(HI, BOTH, *after)
+
+
+def test_a_search_that_the_limit_on_tokens_cut_is_left_out() -> None:
+    cut = answered(TextContent("Let me see."), THOUGHT, searches(), stop_reason="length")
+    assert blocks_sent(HI, cut, GO_ON) == ["text"]
+
+
+def test_what_a_search_found_is_left_out_without_the_search() -> None:
+    """As after a compaction between the two."""
+    assert blocks_sent(HI, answered(found(), TextContent("It is 6.")), GO_ON) == ["text"]
+
+
+def test_a_call_of_code_that_is_given_up_has_no_caller() -> None:
+    fields = msgspec.json.encode({"caller": CALLER, "container": "container_1"}).decode()
+    code = answered(searches(), ToolCall("t", "roll", {}, signature=fields), stop_reason="tool_use")
+    request = Request("", [HI, code, rolled(), user_message("Stop that.")])
+    body = msgspec.json.decode(WIRE.request(SEARCHES, request, StreamOptions(), "k").body)
+    assert body["messages"][1]["content"] == [{"type": "tool_use", "id": "t", "name": "roll", "input": {}}]
+    assert "container" not in body
+
+
+IDS = st.sampled_from(["a", "b"])
+CONTENT: st.SearchStrategy[Content] = st.one_of(
+    IDS.map(searches), IDS.map(found), IDS.map(lambda id: ToolCall(id, "roll", {})), st.just(THOUGHT),
+    st.just(TextContent("Hm.")),
+)  # fmt: skip
+TALK: st.SearchStrategy[AgentMessage] = st.one_of(
+    st.builds(
+        answered, st.just(TextContent("So.")), CONTENT, CONTENT, CONTENT, model=st.sampled_from([MODEL.id, "another"])
+    ),
+    st.builds(rolled, id=IDS),
+    st.builds(rolled, st.just(ImageContent("iVBORw0KGgo=")), id=IDS, is_error=st.booleans()),
+    st.just(GO_ON),
+)
+
+
+@hypothesis.given(st.lists(TALK, max_size=14), st.integers(1, 4))
+def test_every_request_of_a_conversation_with_searches_is_taken(messages: list[AgentMessage], step: int) -> None:
+    """Also where the messages were encoded before, and the bytes are the same as if they had not been."""
+    repairer = Repairer("anthropic", MODEL.id)
+    log: list[AgentMessage] = []
+    for at in range(0, len(messages), step):
+        log.extend(messages[at : at + step])
+        shown = repairer.apply(MessageView(log))
+        if shown:
+            body = WIRE.request(SEARCHES, Request("", shown), StreamOptions(), None).body
+            assert body == WIRE.request(SEARCHES, Request("", list(shown)), StreamOptions(), None).body
+            check_request(msgspec.json.decode(body), issued=lambda thinking, signature: True, prefill=False)

@@ -16,6 +16,8 @@ from steersman.testing.servers.anthropic.request import check_request
 from steersman.testing.servers.anthropic.server import sign
 
 CALL: dict[str, Any] = {"type": "tool_use", "id": "t1", "name": "add", "input": {}}
+SEARCH: dict[str, Any] = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {}}
+FOUND: dict[str, Any] = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
 RESULT = {"type": "tool_result", "tool_use_id": "t1", "content": "5"}
 TOOL: dict[str, Any] = {"name": "add", "input_schema": {"type": "object", "properties": {}}}
 GOOD: dict[str, Any] = {
@@ -70,6 +72,8 @@ TAKEN: list[dict[str, Any]] = [
     talk(blocks(image()), "Yes.", "Go on."),
     talk("Hi", blocks(CALL), blocks(RESULT)),
     talk("Hi", blocks(CALL), blocks(RESULT, ANSWER)),
+    talk("Hi", blocks(SEARCH, CALL), blocks(RESULT)),
+    talk("Hi", blocks(SEARCH, CALL), blocks(RESULT), blocks(FOUND, ANSWER), "Go on."),
     talk("Hi", blocks(thought("Hm.", signature=sign("Hm.")), CALL), blocks(RESULT)),
     talk("Hi", blocks(CALL), blocks({**RESULT, "content": [ANSWER, image()]})),
     {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]},
@@ -136,6 +140,18 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (
         talk("Hi", blocks(CALL), blocks({**RESULT, "is_error": True, "content": [image()]})),
         "all content must be type `text` if `is_error` is true",
+    ),
+    (
+        talk("Hi", blocks(CALL), blocks({"type": "tool_result", "tool_use_id": "t1", "is_error": True})),
+        "messages.2.content.0.tool_result: content cannot be empty if `is_error` is true",
+    ),
+    (
+        talk("Hi", blocks(SEARCH, CALL), blocks(RESULT, ANSWER)),
+        "messages.1: `web_search` tool use with id `s1` was found without a corresponding `web_search_tool_result` ",
+    ),
+    (
+        talk("Hi", blocks(FOUND, ANSWER), "Go on."),
+        "messages.1.content.0: unexpected `tool_use_id` found in `web_search_tool_result` blocks: s1.",
     ),
     (
         talk(blocks(image(media_type="image/tiff"))),

@@ -7,7 +7,7 @@ holds all tool results of a turn, then the user's own text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, cast
 
 from steersman.provider.wires.alternating import ASSISTANT, USER, AlternatingMessages, encode_new_messages
@@ -19,6 +19,7 @@ from steersman.provider.wires.anthropic.schema import (
 )
 from steersman.provider.wires.anthropic.written_blocks import (
     CallIds,
+    ServerCalls,
     build_block,
     build_call,
     drop_trailing_thinking,
@@ -36,6 +37,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_NAME_LENGTH = 64
 _MARKS = {"5m": b',"cache_control":{"type":"ephemeral"}', "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}'}
 _MEMO = "anthropic"
+_SEEN = TextContent("(see the image)")
 
 
 class ToolSet:
@@ -125,12 +127,13 @@ def choose_cache_mark(model: Model, marks: Mapping[str, bytes], *, usual: bool =
 class EncodedMessages(AlternatingMessages):
     """The encoded messages of a conversation; `extend` adds new ones and keeps the rest."""
 
-    __slots__ = ("_container", "_ids", "_tools")
+    __slots__ = ("_container", "_ids", "_tools", "server_calls")
 
-    def __init__(self, tools: ToolSet, ids: CallIds) -> None:
+    def __init__(self, tools: ToolSet, ids: CallIds, server_calls: ServerCalls) -> None:
         super().__init__()
         self._tools = tools
         self._ids = ids
+        self.server_calls = server_calls
         # The container of the code that made the last calls.
         self._container: str | None = None
 
@@ -152,15 +155,17 @@ class EncodedMessages(AlternatingMessages):
                 self._container = None
                 self._begin_answer(message)
                 self._switch_role(ASSISTANT)
-                for block in drop_trailing_thinking(message):
+                for block in drop_trailing_thinking(message, self.server_calls.select(message.content)):
                     self._add_answer_block(block)
-            elif message.role == "tool_result":
+                continue
+            self._switch_role(USER)
+            if message.role == "tool_result":
                 self._answered = True
-                self._switch_role(USER)
                 self._add_result(message)
             else:
-                self._switch_role(USER)
                 self._blocks += encode_blocks(message.content)
+            if self._blocks:
+                self.server_calls.give_up()
 
     def _add_answer_block(self, block: Content) -> None:
         if type(block) is ToolCall:
@@ -180,9 +185,9 @@ class EncodedMessages(AlternatingMessages):
         content = message.content
         fields: dict[str, Any] = {"type": "tool_result", "tool_use_id": self._ids.find(message.tool_call_id)}
         if message.is_error:
-            # An error result holds only text; its images follow the results.
+            # An error result holds only text, and at least one; its images follow the results.
             self._blocks += encode_blocks([block for block in content if isinstance(block, ImageContent)])
-            content = [block for block in content if not isinstance(block, ImageContent)]
+            content = [block for block in content if not isinstance(block, ImageContent)] or [_SEEN]
             fields["is_error"] = True
         blocks = [built for built in map(build_block, content) if built is not None]
         if blocks:
@@ -193,14 +198,20 @@ class EncodedMessages(AlternatingMessages):
 def encode_messages(messages: Sequence[Message], tools: ToolSet, model: Model) -> EncodedMessages:
     """Encode the messages; of a conversation that only grew, encode just the new ones.
 
-    With other tool names or another kind of server all messages are encoded again.
+    With other tool names or another kind of server all messages are encoded again, and so they are when a call of the
+    server is given up that was sent before.
     """
-    return encode_new_messages(
-        messages,
-        _MEMO,
-        lambda: EncodedMessages(tools, CallIds(model)),
-        lambda known: known.depends_on(tools, model),
-    )
+
+    def encode(given_up: Set[str] = frozenset()) -> EncodedMessages:
+        return encode_new_messages(
+            messages,
+            _MEMO,
+            lambda: EncodedMessages(tools, CallIds(model), ServerCalls(given_up)),
+            lambda known: known.depends_on(tools, model) and not known.server_calls.is_late,
+        )
+
+    encoded = encode()
+    return encode(encoded.server_calls.given_up) if encoded.server_calls.is_late else encoded
 
 
 def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:

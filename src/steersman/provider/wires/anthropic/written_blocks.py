@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -77,12 +77,101 @@ def encode_call_id(call_id: str) -> str:
     return _FOREIGN_ID + sha256(raw).hexdigest()[:60]
 
 
-def drop_trailing_thinking(message: AssistantMessage) -> Sequence[Content]:
-    """Drop thinking from the end of an answer: the API refuses a message that ends with it.
+class _ServerBlock(msgspec.Struct):
+    """What a block says of a call to one of the server's own tools, or of its result."""
+
+    type: str = ""
+    id: str = ""
+    tool_use_id: str = ""
+
+
+class _Caller(msgspec.Struct):
+    tool_id: str = ""
+
+
+class _CalledByCode(msgspec.Struct):
+    caller: _Caller | None = None
+
+
+_decode_server_block = msgspec.json.Decoder(_ServerBlock).decode
+_decode_caller = msgspec.json.Decoder(_CalledByCode).decode
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+class ServerCalls:
+    """The calls to the server's own tools, such as its web search, which it takes back only with their results.
+
+    A call may wait while nothing but results of other calls follows: then the server still runs it. Once something else
+    follows, the result never comes. `given_up` are the ids of such calls; they are left out.
+    """
+
+    __slots__ = ("_waiting", "given_up", "is_late")
+
+    def __init__(self, given_up: Set[str] = frozenset()) -> None:
+        self.given_up = given_up
+        # Whether one was given up that is written already.
+        self.is_late = False
+        self._waiting: set[str] = set()
+
+    def select(self, content: Sequence[Content]) -> Sequence[Content]:
+        """Return the blocks of an answer without the calls that are given up, and without results of no call."""
+        if not self.given_up and not any([_is_opaque(block) for block in content]):
+            return content
+        return [
+            self._detach(block) if type(block) is ToolCall else block
+            for block in content
+            if not _is_opaque(block) or self._follow(block)
+        ]
+
+    def give_up(self) -> None:
+        """Note that something else follows than results: what has no result yet gets none."""
+        if self._waiting:
+            self.given_up = self.given_up | self._waiting
+            self._waiting = set()
+            self.is_late = True
+
+    def _follow(self, block: ThinkingContent) -> bool:
+        """Note what a block of the server's own says; return whether it goes back."""
+        try:
+            said = _decode_server_block(block.signature or "")
+        except (msgspec.DecodeError, UnicodeError):
+            return True
+        if said.type in _SERVER_CALLS and said.id:
+            if said.id in self.given_up:
+                return False
+            self._waiting.add(said.id)
+        elif said.type.endswith("_tool_result") and said.tool_use_id:
+            if said.tool_use_id not in self._waiting:
+                return False
+            self._waiting.remove(said.tool_use_id)
+        return True
+
+    def _detach(self, call: ToolCall) -> ToolCall:
+        """Return a call without its caller if that is code of a call that is given up."""
+        if not self.given_up or call.signature is None or "caller" not in call.signature:
+            return call
+        try:
+            caller = _decode_caller(call.signature).caller
+        except (msgspec.DecodeError, UnicodeError):
+            return call
+        if caller is None or caller.tool_id not in self.given_up:
+            return call
+        fields = {name: raw for name, raw in split_fields(call.signature).items() if name not in _OF_CALLER}
+        return msgspec.structs.replace(call, signature=msgspec.json.encode(fields).decode() if fields else None)
+
+
+_OF_CALLER = frozenset(("caller", "container"))
+
+
+def _is_opaque(block: Content) -> TypeGuard[ThinkingContent]:
+    return type(block) is ThinkingContent and block.field == OPAQUE
+
+
+def drop_trailing_thinking(message: AssistantMessage, content: Sequence[Content]) -> Sequence[Content]:
+    """Drop thinking from the end of the blocks of an answer: the API refuses a message that ends with it.
 
     A paused answer goes back unchanged.
     """
-    content = message.content
     end = len(content)
     while end and _is_thinking(content[end - 1]) and message.raw_stop_reason != PAUSED:
         end -= 1

@@ -132,6 +132,8 @@ def _check_result(at: str, block: Json) -> None:
     if not isinstance(block.get("tool_use_id"), str) or not re.match(_ID, block["tool_use_id"]):
         raise Fault(f"{at}.tool_result.tool_use_id: String should match pattern '{_ID}'")
     content = block.get("content", [])
+    if not content and block.get("is_error"):
+        raise Fault(f"{at}.tool_result: content cannot be empty if `is_error` is true")
     if isinstance(content, str):
         return
     for number, inner in enumerate(cast(list[Json], content)):
@@ -235,3 +237,25 @@ def _describe_unanswered(number: int, missing: list[str]) -> str:
         f"{', '.join(missing)}. Each `tool_use` block must have a corresponding `tool_result` block in the next "
         "message."
     )
+
+
+def check_server_calls(turns: list[Turn]) -> None:
+    """Check that calls to the server's own tools have their results; they may wait while only other results follow."""
+    waiting: dict[str, tuple[int, str]] = {}
+    for number, (role, blocks) in enumerate(turns):
+        if role == "user" and waiting and any(block["type"] != "tool_result" for block in blocks):
+            call_id, (at, name) = waiting.popitem()
+            raise Fault(
+                f"messages.{at}: `{name}` tool use with id `{call_id}` was found without a corresponding "
+                f"`{name}_tool_result` block"
+            )
+        for index, block in enumerate(blocks if role == "assistant" else ()):
+            kind = block["type"]
+            if kind in ("server_tool_use", "mcp_tool_use"):
+                waiting[block["id"]] = (number, block["name"])
+            elif kind.endswith("_tool_result") and waiting.pop(block["tool_use_id"], None) is None:
+                raise Fault(
+                    f"messages.{number}.content.{index}: unexpected `tool_use_id` found in `{kind}` blocks: "
+                    f"{block['tool_use_id']}. Each `{kind}` block must have a corresponding `server_tool_use` block "
+                    "before it."
+                )

@@ -18,6 +18,7 @@ from steersman.testing.servers.anthropic.messages import (
     check_blocks,
     check_end,
     check_pairs,
+    check_server_calls,
     merge_turns,
 )
 
@@ -50,6 +51,7 @@ def check_request(body: Any, *, issued: Issued, prefill: bool) -> None:
         if turn[0] == "assistant" and not (prefill and turn is turns[-1]):
             check_end(at, turn)
     check_pairs(turns)
+    check_server_calls(turns)
     if cast(Json, fields.get("thinking") or {}).get("type") == "enabled":
         check_beginning(turns)
     if turns[-1][0] == "assistant" and not prefill:
