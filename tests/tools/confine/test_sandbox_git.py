@@ -26,21 +26,34 @@ from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 pytestmark = pytest.mark.real_time
 
 GIT = "git -c init.defaultBranch=main -c user.name=A -c user.email=a@b.c"
-# One repository of every form: its own, nested ones, by a link, by a link through a link, by a file, by a file that
-# leads nowhere yet, a submodule, a work tree.
+# One repository of every form: its own, nested ones, by a link, by a link through a link, by a file, by a file through
+# a link, by a file that leads nowhere yet, a submodule, a work tree.
 BUILD = f"""
     set -e; {GIT} init -q .; echo a > a; git add a; {GIT} commit -qm first
-    mkdir -p sub deep/er/repo linked hop separate nowhere later spare lib/bar tree store
-    for each in sub/ deep/er/repo/ store/linked store/separate; do cp -r .git $each.git; done
+    mkdir -p sub deep/er/repo linked hop separate through nowhere later spare lib/bar tree store
+    for each in sub/ deep/er/repo/ store/linked store/separate store/through; do cp -r .git $each.git; done
     ln -s ../store/linked.git linked/.git; ln -s store alias; ln -s ../alias/linked.git hop/.git
     echo 'gitdir: ../store/separate.git' > separate/.git; echo 'gitdir: ../no/such' > nowhere/.git
+    ln -s store other; echo 'gitdir: ../other/through.git' > through/.git
     echo 'gitdir: ../spare/such' > later/.git
     mkdir -p modules; cp -r .git modules/bar; mkdir -p .git/modules/lib; mv modules/bar .git/modules/lib/bar
     echo 'gitdir: ../../.git/modules/lib/bar' > lib/bar/.git; git -C lib/bar config core.worktree ../../../../lib/bar
     {GIT} worktree add -q tree/work 2>&1; rmdir modules
     echo 'gitdir: ../../.git/worktrees/work' > tree/work/.git
 """
-FOLDERS = [".", "sub", "deep/er/repo", "linked", "hop", "separate", "nowhere", "later", "lib/bar", "tree/work"]
+FOLDERS = [
+    ".",
+    "sub",
+    "deep/er/repo",
+    "linked",
+    "hop",
+    "separate",
+    "through",
+    "nowhere",
+    "later",
+    "lib/bar",
+    "tree/work",
+]
 # `evil FOLDER` makes what git would run. It ends as a file that says so.
 EVIL = r"""
     lines='[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = "touch PWNED; false"\n'
@@ -66,6 +79,7 @@ ATTACKS = {
     "what a file leads to": "evil store/separate.git",
     "another file": "fake e; echo 'gitdir: ../e' > separate/.git",
     "in the place of a file": "fake e; echo 'gitdir: ../e' > f; mv -f f separate/.git",
+    "a link on the way of a file": "cp -r store $TMPDIR/new; evil $TMPDIR/new/through.git; ln -sfn $TMPDIR/new other",
     "where a file leads": "mkdir -p no; fake no/such",
     "a link where a file leads": "mv spare old; mkdir new; fake new/such; ln -s new spare",
     "a submodule": "cp lib/bar/.git f; evil .git/modules/lib/bar",

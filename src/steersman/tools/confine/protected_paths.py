@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias, get_args
 from steersman.tools.confine.changed_folders import list_command_folders
 from steersman.tools.confine.enforcement import Guard
 from steersman.tools.confine.folder_snapshot import FolderSnapshot, is_missing_or_empty
-from steersman.tools.confine.links import leads_through
+from steersman.tools.confine.links import leads_through, list_links
 from steersman.tools.confine.own_files import (
     list_linked_settings,
     list_own_files,
@@ -57,16 +57,22 @@ def select_nested(root: str, found: Iterable[str], git: Git, *, most: int = MAX_
 
 def resolve_git_folders(path: str) -> list[str]:
     """Resolve a `.git`: its real path, the folder that a `gitdir:` file names, and the common folder of worktrees."""
-    found = [os.path.realpath(path)]
-    if target := _read_pointer(found[0], "gitdir:", os.path.dirname(path)):
+    return [os.path.realpath(place) for place in _list_git_folders(path)]
+
+
+def _list_git_folders(path: str) -> list[str]:
+    """List a `.git` and what it leads to, by the paths with which it is found, which may lead through links."""
+    found = [path]
+    if target := _read_pointer(os.path.realpath(path), "gitdir:", os.path.dirname(path)):
         found.append(target)
-    if common := _read_pointer(os.path.join(found[-1], "commondir"), "", found[-1]):
+    real = os.path.realpath(found[-1])
+    if common := _read_pointer(os.path.join(real, "commondir"), "", real):
         found.append(common)
     return found
 
 
 def _read_pointer(path: str, word: str, base: str) -> str | None:
-    """Read the path that a small file names after a word; `None` for any other file."""
+    """Read the path that a small file names after a word, with its links; `None` for any other file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -82,7 +88,7 @@ def _read_pointer(path: str, word: str, base: str) -> str | None:
     target = text.removeprefix(word).strip()
     if not text.startswith(word) or not target or "\0" in target:
         return None
-    return os.path.realpath(os.path.join(base, target))
+    return os.path.join(base, target)
 
 
 def record_guard(path: str) -> Guard | None:
@@ -124,9 +130,19 @@ class _ProtectionBuilder:
         if path in self.passing:
             self.guards[path] = (path, None, path, False)
             return
+        self.guard_links(path)
         if (found := record_guard(path)) is not None:
             self.guards[path] = found
         self.make_read_only(os.path.realpath(path))
+
+    def guard_links(self, path: str) -> None:
+        """Guard the links beneath the root that a path leads through: whatever replaces one of them has replaced it.
+
+        The last one first: the others are as they were only when it is.
+        """
+        for link in reversed(list_links(path)):
+            if is_beneath(self.root, link) and (found := record_guard(link)) is not None:
+                self.guards[link] = found
 
     def hold(self, path: str) -> None:
         """Hold a name at which there is nothing, or only the folder with which another command holds it."""
@@ -149,9 +165,15 @@ class _ProtectionBuilder:
         """Protect all of a `.git`, wherever its folders are."""
         self.protect(path)
         if os.path.lexists(path):
+            self.guard_git_folders(path)
             for place in resolve_git_folders(path):
                 self.make_read_only(place)
                 self.guard_missing(place)
+
+    def guard_git_folders(self, path: str) -> None:
+        """Guard the links by which the folders of a `.git` are found."""
+        for place in reversed(_list_git_folders(path)):
+            self.guard_links(place)
 
     def protect_nested(self, path: str, git: Git) -> None:
         """Protect a name that a snapshot found: the HEAD of a bare repository stands for all of it."""
@@ -171,8 +193,9 @@ class _ProtectionBuilder:
         else:
             self.make_read_only(folder)
         if common := _read_pointer(os.path.join(folder, "commondir"), "", folder):
-            self.make_read_only(common)
-            self.guard_missing(common)
+            self.guard_links(common)
+            self.make_read_only(os.path.realpath(common))
+            self.guard_missing(os.path.realpath(common))
 
     def protect_own(self, own: Iterable[str]) -> None:
         """Protect what belongs to us, also what is not there yet."""
@@ -196,6 +219,7 @@ class _ProtectionBuilder:
         """Protect the parts of a `.git` that name programs to run, and leave the rest writable."""
         if os.path.islink(path) or os.path.isfile(path):
             self.protect(path)
+            self.guard_git_folders(path)
         for place in resolve_git_folders(path) if os.path.lexists(path) else ():
             self.guard_missing(place)
             if os.path.isdir(place) and is_beneath(self.root, place):
