@@ -119,6 +119,27 @@ def test_what_an_abort_left_unheard_is_told_and_stays_in_the_session(place: Plac
     assert sorted(heard(again.events)) == ["Three", "Two"]
 
 
+@pytest.mark.parametrize("type", ["steer", "follow_up"])
+def test_the_same_key_is_one_message_also_where_it_starts_a_run(
+    place: Place, server: OpenAIChatServer, type: str
+) -> None:
+    server.say("First.", stall("Second.", after=1), "Third.", "Fourth.")
+    one, three = ({"type": type, "content": word, "key": word} for word in ("One", "Three"))
+    with spawn(DRIVEN, place=place, server=server, stdin=PIPE) as started:
+        started.send(lines(one, one))
+        started.wait_for('"agent_end"')
+        started.send(lines(one, prompt("Two")))
+        started.wait_for('"text_start"', times=2)
+        started.send(lines({"type": "abort"}, three, three))
+        started.hang_up()
+        done = started.wait()
+    assert [heard(run) for run in done.runs] == [["One"], ["Two"], ["Three"]]
+    assert (ends(done), done.code, done.stderr) == (["done", "aborted", "done"], 0, b"")
+    # It holds for the session, and not only for one program.
+    done = run_command([*DRIVEN, "-c"], place=place, server=server, stdin=lines(three, prompt("Four")))
+    assert ([heard(run) for run in done.runs], done.code) == ([["Four"]], 0)
+
+
 def test_what_comes_behind_an_abort_is_not_for_the_run_that_ends(place: Place, server: OpenAIChatServer) -> None:
     """failures.md G1: the end of a run takes its time, and what is said meanwhile must not wait for ever."""
     server.say(stall("One two", after=1), "Second.")

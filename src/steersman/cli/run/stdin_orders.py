@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from steersman.cli.terminal.stdin import MAX_LINE, LineReader
+from steersman.loop.entry import Start, start_run
+from steersman.types.continuation import Initial
 from steersman.types.errors import SteersmanError, UnknownApproval
 from steersman.types.messages import AgentMessage
 from steersman.types.result import RunResult
@@ -50,6 +52,11 @@ class Order(msgspec.Struct, frozen=True):
         if not self.id:
             raise ValueError(f"{self.type!r} needs 'id': the 'approval_id' of an 'approval_requested' event")
         return self.id
+
+    @property
+    def dedup_key(self) -> str | None:
+        """The key under which a message counts once; a prompt has none."""
+        return None if self.type == "prompt" else self.key
 
     @property
     def message(self) -> AgentMessage:
@@ -94,7 +101,7 @@ class OrderDriver:
         self._notify = notify
         self._conclude = conclude
         self._current: EventStream | None = None
-        self._waiting: deque[tuple[AgentMessage, int]] = deque()
+        self._waiting: deque[tuple[Order, AgentMessage, int]] = deque()
         self._size = 0
         self._lines: LineReader | None = None
         self._ended = self._stopped = self._aborted = False
@@ -157,17 +164,30 @@ class OrderDriver:
             self._aborted = self._current is not None
             self._agent.abort()
         elif self._current is None:
-            self._current = self._agent.prompt(order.message)
+            self._current = self._start(order, order.message)
         elif order.type == "prompt" or (self._aborted and not self._waiting):
             # After an abort there is no run to steer, however long its end takes.
-            self._queue_prompt(order.message, size)
-        elif order.type == "steer":
-            self._agent.steer(order.message, order.mode, key=order.key)
-        else:
-            self._agent.follow_up(order.message, key=order.key)
+            self._queue_prompt(order, order.message, size)
+        elif order.dedup_key is None or order.dedup_key not in [one.dedup_key for one, _, _ in self._waiting]:
+            self._tell_agent(order, order.message)
 
-    def _queue_prompt(self, message: AgentMessage, size: int) -> None:
-        self._waiting.append((message, size))
+    def _start(self, order: Order, message: AgentMessage) -> EventStream | None:
+        """Starts a run with a message; `None` if it was taken before under the same key."""
+        if order.dedup_key is None:
+            return self._agent.prompt(message)
+        # Through the queue, whose record of the message has its key.
+        before = len(self._agent.inbox)
+        self._tell_agent(order, message)
+        return start_run(self._agent, Start((), Initial())) if len(self._agent.inbox) > before else None
+
+    def _tell_agent(self, order: Order, message: AgentMessage) -> None:
+        if order.type == "steer":
+            self._agent.steer(message, order.mode, key=order.key)
+        else:
+            self._agent.follow_up(message, key=order.key)
+
+    def _queue_prompt(self, order: Order, message: AgentMessage, size: int) -> None:
+        self._waiting.append((order, message, size))
         self._size += size
         if self._size > _MAX_WAITING and self._lines is not None:
             self._lines.pause()
@@ -201,14 +221,14 @@ class OrderDriver:
         """After a run, starts the next prompt, or messages that came too late for that run."""
         if self._stopped:
             return
-        if self._waiting:
-            message, size = self._waiting.popleft()
+        while self._waiting and self._current is None:
+            order, message, size = self._waiting.popleft()
             self._size -= size
             if self._size <= _MAX_WAITING and self._lines is not None:
                 self._lines.resume()
                 self._accept_answers()
-            self._current = self._agent.prompt(message)
-        elif self.last is not None and self.last.end_reason in ("done", "terminated"):
+            self._current = self._start(order, message)
+        if self._current is None and self.last is not None and self.last.end_reason in ("done", "terminated"):
             queued = self._agent.queued
             if queued.steering or queued.follow_up:
                 self._current = self._agent.continue_()
