@@ -8,6 +8,10 @@ imports only what Python has loaded already.
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 # What the packages that we use are called, those of our extras and those they may use included.
 _PACKAGES = """
     _cffi_backend _yaml aiodns aiohappyeyeballs aiohttp aiosignal annotated_types anyio async_timeout attr attrs
@@ -98,6 +102,33 @@ def _find_executable() -> str:
 
 EXECUTABLE = _find_executable()
 """The executable of this Python with what is installed for it, by a path that tools cannot change."""
+
+
+_FOLDERS = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_doubts: "list[Callable[[str], bool]]" = []
+
+
+def doubt_folders(is_doubtful: "Callable[[str], bool]") -> None:
+    """Have `clean_environment` leave out the folders of which this is true, as those where a command could write."""
+    _doubts.append(is_doubtful)
+
+
+def clean_environment(given: "Mapping[str, str]") -> dict[str, str]:
+    """Clean the environment variables of a process that runs outside the sandbox.
+
+    Of the folders in which it finds programs and libraries, relative ones and those where a command could write are
+    left out; so is a variable with no other ones.
+    """
+    cleaned = dict(given)
+    for name in _FOLDERS:
+        folders = [
+            folder
+            for folder in cleaned.pop(name, "").split(os.pathsep)
+            if os.path.isabs(folder) and not any(is_doubtful(folder) for is_doubtful in _doubts)
+        ]
+        if folders:
+            cleaned[name] = os.pathsep.join(folders)
+    return cleaned
 
 
 def list_needed_modules() -> frozenset[str]:

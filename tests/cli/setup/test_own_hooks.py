@@ -17,6 +17,7 @@ from steersman.cli.setup.settings import HookSettings, Seam, find_config_folder
 from steersman.cli.setup.settings_parser import parse_settings
 from steersman.testing import ScriptedModel, answer, call
 from steersman.tools import builtin_tools
+from steersman.tools.confine.changed_folders import note_command
 from steersman.tools.confine.sandbox import Confinement, confinement
 from steersman.types.content import ToolCall
 from steersman.types.messages import ToolResultMessage
@@ -174,6 +175,19 @@ async def test_a_hook_finds_no_program_in_the_workspace(
     assert "it ended with exit code 127" in read
     assert "Denied" not in (await _run(project, [_hook("cat >&2 && check", sandbox=sandbox)], call("list")))[0]
     assert (project / "log").read_text() == "bin ran\n"
+    assert not (project / "escaped").exists()
+
+
+async def test_a_hook_finds_no_program_in_another_workspace_of_the_program(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an editor has the agent work in several folders."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tidy").write_text("#!/bin/sh\ntouch escaped")
+    (tmp_path / "other" / "tidy").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/other:/usr/bin:/bin")
+    note_command(str(tmp_path / "other"))
+    assert "it ended with exit code 127" in (await _run(project, [_hook("tidy", sandbox=False)], call("list")))[0]
     assert not (project / "escaped").exists()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from steersman.cli.exits import UserError
 from steersman.cli.terminal.numbers import format_count
+from steersman.safe_start import clean_environment
 from steersman.tools.confine.launch import find_program
 from steersman.types.code_blocks import list_code_blocks
 from steersman.types.messages import AssistantMessage
@@ -91,6 +92,8 @@ async def _ask_program(data: bytes, workspace: Path) -> str | None:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
+            cwd="/",
+            env=clean_environment(os.environ),
             start_new_session=True,
         )
     except OSError:

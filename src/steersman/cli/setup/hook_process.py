@@ -15,6 +15,7 @@ from tempfile import TemporaryFile
 from typing import Self
 
 from steersman.cli.setup.settings import HookSettings
+from steersman.tools.confine.changed_folders import list_command_folders
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment, clean_search_path
 from steersman.tools.confine.links import leads_through
 
@@ -64,12 +65,12 @@ async def run_hook(hook: HookSettings, told: bytes, folder: Path) -> tuple[int, 
 def build_own_variables(hook: HookSettings, folder: Path) -> dict[str, str]:
     """The variables with which a hook of the user finds no program and no module of Python in a folder."""
     # What the user means is not in the folder the user happens to work in, nor where a tool may have put it.
-    root = os.path.realpath(folder)
+    roots = [os.path.realpath(folder), *list_command_folders()]
     places = clean_search_path(os.environ.get("PATH", "")).split(os.pathsep)
-    outside = os.pathsep.join([place for place in places if not leads_through(place, [root])])
+    outside = os.pathsep.join([place for place in places if not leads_through(place, roots)])
     # Also for the Python in a script of the user, which would find a module in the folder where it has a name only.
     found = {"PATH": outside or DEFAULT_PATH, "PYTHONSAFEPATH": "1"}
-    beside = [place for place in _find_script_folders(hook.command) if not leads_through(place, [root])]
+    beside = [place for place in _find_script_folders(hook.command) if not leads_through(place, roots)]
     return found | {"PYTHONPATH": os.pathsep.join(beside)} if beside else found
 
 

@@ -9,6 +9,8 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
+from steersman.safe_start import doubt_folders
+
 _changes: Counter[str] = Counter()
 _of_commands: set[str] = set()
 _lock = threading.Lock()
@@ -31,6 +33,19 @@ def list_command_folders() -> list[str]:
     """List the folders of sandboxed commands: what is there must not run outside, nor a link in them be followed."""
     with _lock:
         return list(_of_commands)
+
+
+def is_of_command(path: str) -> bool:
+    """Whether a path leads through a folder of sandboxed commands, or through a link in one of them."""
+    folders = list_command_folders()
+    if not folders:
+        return False
+    from steersman.tools.confine.links import leads_through  # not before a command has run
+
+    return leads_through(path, folders)
+
+
+doubt_folders(is_of_command)
 
 
 def count_changes(paths: Iterable[str]) -> int:

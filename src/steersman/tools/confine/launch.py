@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, cast
 
-from steersman.tools.confine.changed_folders import list_command_folders
+from steersman.safe_start import clean_environment
+from steersman.tools.confine.changed_folders import is_of_command
 from steersman.tools.confine.links import leads_through
 from steersman.types.errors import ToolError
 
@@ -62,7 +63,7 @@ def find_program(name: str, path: str, *, outside: Iterable[str]) -> str | None:
     folders, which are real paths: a command may have made the link, and so have chosen any program.
     """
     found = shutil.which(name, path=clean_search_path(path))
-    return None if found is None or leads_through(found, (*outside, *list_command_folders())) else found
+    return None if found is None or leads_through(found, outside) or is_of_command(found) else found
 
 
 # The supervisor runs outside the sandbox, so a command must not be able to change its code: it is read once, at import,
@@ -101,6 +102,7 @@ UNCONFINED: Mapping[str, Any] = {
 TERMINATE, KILL = b"t", b"k"
 
 _PIPE_BYTES = 1 << 20
+_LIBRARIES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 class RunningSupervisor:
@@ -175,16 +177,11 @@ def build_supervisor_environment(writable: Iterable[str]) -> dict[str, str]:
     Without folders of libraries that this command may write, or an earlier one in another workspace: the supervisor
     runs outside the sandbox.
     """
-    changed = (*writable, *list_command_folders())
-    libraries = {
-        name: os.pathsep.join(
-            folder
-            for folder in os.environ[name].split(os.pathsep)
-            if os.path.isabs(folder) and not leads_through(folder, changed)
+    libraries = clean_environment({name: os.environ[name] for name in _LIBRARIES if name in os.environ})
+    for name, folders in libraries.items():
+        libraries[name] = os.pathsep.join(
+            folder for folder in folders.split(os.pathsep) if not leads_through(folder, writable)
         )
-        for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
-        if name in os.environ
-    }
     return {"PATH": DEFAULT_PATH, "LANG": "C.UTF-8", **{name: found for name, found in libraries.items() if found}}
 
 

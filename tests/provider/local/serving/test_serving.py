@@ -25,6 +25,7 @@ from steersman.provider.local.serving.start import (
 )
 from steersman.provider.local.weights.cache import DEFAULT_LOCAL_MODEL, LOCAL_MODELS
 from steersman.provider.local.weights.find import Weights
+from steersman.tools.confine.changed_folders import note_command
 
 SOURCE = Path(__file__).parents[4] / "src"
 
@@ -99,6 +100,15 @@ def test_at_least_one_thread_is_used_and_one_core_is_left() -> None:
 def test_no_key_of_a_provider_goes_to_the_child(tmp_path: Path) -> None:
     given = {"ANTHROPIC_API_KEY": "sk-1", "OPENAI_API_KEY": "sk-2", "PATH": "/bin", "PYTHONPATH": f"rel:{tmp_path}:"}
     assert build_environment(given) == {"PATH": "/bin"}
+
+
+def test_no_library_that_a_command_may_have_written_is_loaded_by_the_child(tmp_path: Path) -> None:
+    """docs/security.md: the process of the model starts again, as in a second `run_sync`."""
+    given = {"PATH": f".:{tmp_path}/bin:/bin", "LD_LIBRARY_PATH": f"{tmp_path}/lib::/usr/lib"}
+    assert build_environment(given) == {"PATH": f"{tmp_path}/bin:/bin", "LD_LIBRARY_PATH": f"{tmp_path}/lib:/usr/lib"}
+    note_command(str(tmp_path))
+    assert build_environment(given) == {"PATH": "/bin", "LD_LIBRARY_PATH": "/usr/lib"}
+    assert build_environment({"LD_LIBRARY_PATH": f"{tmp_path}/lib"}) == {}
 
 
 CHILD = """

