@@ -122,7 +122,7 @@ def _sort_runner(part: Part, entry: Entry, texts: Sequence[str]) -> Kind:
     size = len(entry.key.split())
     if entry.key.partition(" ")[2] in SCRIPTS:
         size += 1
-        if len(texts) < size or not _SCRIPT.fullmatch(texts[size - 1]):
+        if not _names_usual_script(entry, texts):
             return Kind(why="what this script of the project does is not known from its name")
     return Kind("kind", tuple(texts[:size]), runs_project=True)
 
@@ -153,9 +153,17 @@ def _runs_project(texts: list[str]) -> bool:
     """Whether it is a usual way to test or to build a project, also in the environment of a package manager."""
     if texts[:2] not in _ENVIRONMENTS:
         return _PROJECT_COMMAND.fullmatch(" ".join(texts)) is not None
-    entry = find_entry(texts[2:]) if len(texts) > 2 else None
-    harmless = entry is not None and explain_unsafe_arguments([Word(text) for text in texts[2:]]) is None
-    return harmless and entry is not None and entry.key in PROJECT_RUNNERS
+    inner = texts[2:]
+    entry = find_entry(inner) if inner else None
+    if entry is None or entry.key not in PROJECT_RUNNERS or explain_unsafe_arguments([*map(Word, inner)]) is not None:
+        return False
+    return entry.key.partition(" ")[2] not in SCRIPTS or _names_usual_script(entry, inner)
+
+
+def _names_usual_script(entry: Entry, texts: Sequence[str]) -> bool:
+    """Whether the script of the project that a command names is one for what projects usually have a script for."""
+    name = texts[len(entry.key.split()) :][:1]
+    return bool(name) and _SCRIPT.fullmatch(name[0]) is not None
 
 
 def _has_operands(entry: Entry, words: Sequence[Word]) -> bool:
