@@ -634,21 +634,23 @@ async def test_a_yes_does_not_count_in_a_mode_that_denies_the_call() -> None:
 class TurningStore(MemoryStore):
     """A store that takes long to save which calls are about to start: the user changes the mode meanwhile."""
 
-    def __init__(self, policy: Approval) -> None:
+    def __init__(self, policy: Approval, then: Mode) -> None:
         super().__init__()
         self.policy = policy
+        self.then: Mode = then
 
     def create(self, session_id: str, /, *, first: bool = False) -> Any:
         """A new session."""
-        return TurningHandle(super().create(session_id, first=first), self.policy)
+        return TurningHandle(super().create(session_id, first=first), self.policy, self.then)
 
 
 class TurningHandle:
     """A session of that store."""
 
-    def __init__(self, handle: Any, policy: Approval) -> None:
+    def __init__(self, handle: Any, policy: Approval, then: Mode) -> None:
         self._handle = handle
         self._policy = policy
+        self._then: Mode = then
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)
@@ -656,7 +658,7 @@ class TurningHandle:
     def append(self, records: Sequence[Record], /) -> None:
         """Save records."""
         if any(record.type == "intent" for record in records):
-            self._policy.mode = "plan"
+            self._policy.mode = self._then
         self._handle.append(records)
 
 
@@ -670,11 +672,42 @@ async def test_a_mode_that_changes_while_calls_are_saved_counts_for_them(first: 
     """Also for those that the user has approved a moment before."""
     shop, policy = Shop(), Approval(first)
     script = ScriptedModel(answer(call("deploy", targets=["a"]), call("write", path="b")), "ok")
-    with Session.create(TurningStore(policy)) as session:
+    with Session.create(TurningStore(policy, "plan")) as session:
         agent = Agent(script.model, tools=shop.tools, approval=policy, session=session, approve=approve_all)
         result = await agent.run("go")
     assert shop.log == []
     assert [message.details["status"] for message in result.tool_results] == ["denied", "denied"]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("yes", [True, False])
+async def test_a_mode_that_asks_counts_for_calls_that_their_hooks_have_let_through(yes: bool) -> None:
+    """The user is asked about them, and the hooks are not asked again."""
+    shop, policy = Shop(), Approval("bypass")
+    hooked: list[str] = []
+    asked: list[str] = []
+
+    def approve(waiting: ToolCall) -> bool:
+        asked.append(waiting.name)
+        return yes
+
+    def watch(waiting: ToolCall) -> None:
+        hooked.append(waiting.name)
+
+    script = ScriptedModel(answer(call("deploy", targets=["a"]), call("bash", command="make")), "ok")
+    with Session.create(TurningStore(policy, "ask")) as session:
+        agent = Agent(
+            script.model,
+            tools=shop.tools,
+            approval=policy,
+            session=session,
+            approve=approve,
+            before_tool_execution=watch,
+        )
+        result = await agent.run("go")
+    assert asked == hooked == ["deploy", "bash"]
+    assert [message.details["status"] for message in result.tool_results] == ["completed" if yes else "denied"] * 2
+    assert len(shop.log) == (2 if yes else 0)
 
 
 class CountingApproval(Approval):

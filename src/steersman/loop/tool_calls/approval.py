@@ -58,8 +58,7 @@ class _Need:
     why: str
     keepers: tuple[tuple[Run, Approval], ...]
     preview: str = ""
-    # Whether the preview is all that the tool says the call would do.
-    is_whole: bool = True
+    is_whole: bool = True  # whether the preview is all that the tool says the call would do
 
     def deny(self, reason: str) -> Denial:
         """The denial for this reason; where a policy asked, the model also reads why."""
@@ -99,16 +98,19 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     is_whole = shown is None or len(shown) <= MAX_PREVIEW
     need = replace(need, preview=preview_call(slot.call.name, slot.args, shown), is_whole=is_whole)
     denial = await _ask(run, slot, tool, need)
+    slot.approved = denial is None
     if denial is None and shown is not None:
         now = await _find_effect(run, slot, tool)
         if now != shown:
             return now if isinstance(now, ToolOutput) else ToolOutput(_CHANGED, is_error=True)
-    return denial or find_denial(run, slot, tool)
+    objection = denial or find_objection(run, slot, tool)
+    return objection if isinstance(objection, Denial) else None
 
 
-def find_denial(run: Run, slot: Slot, tool: Tool) -> Denial | None:
-    """The denial of a call that was approved: the mode may be another one than when it was asked about."""
-    return found if isinstance(found := _find_need(run, slot, tool), Denial) else None
+def find_objection(run: Run, slot: Slot, tool: Tool) -> Denial | bool:
+    """The denial of a call that may run, or whether it must be asked about: the mode may be another one since."""
+    found = _find_need(run, slot, tool)
+    return found if isinstance(found, Denial) else found is not None and not slot.approved
 
 
 async def _ask(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
@@ -185,13 +187,12 @@ def _may_change_before(run: Run, slot: Slot) -> bool:
     return any(other.result is None and (other.tool is None or other.tool.access != "read") for other in earlier)
 
 
-def _iterate_policies(run: Run) -> Iterator[tuple[Run, Approval]]:
+def _iterate_policies(run: Run | None) -> Iterator[tuple[Run, Approval]]:
     """The policies a run is under, its own first."""
-    level: Run | None = run
-    while level is not None:
-        if level.config.approval is not None:
-            yield level, level.config.approval
-        level = level.parent
+    while run is not None:
+        if run.config.approval is not None:
+            yield run, run.config.approval
+        run = run.parent
 
 
 def hold_rules_of(run: Run, tool: Tool) -> None:
@@ -262,12 +263,11 @@ def _needs_approval(tool: Tool, slot: Slot) -> bool:
     return bool(cast(Callable[..., Any], tool.needs_approval)(thaw(slot.args)))
 
 
-def _find_owner(run: Run) -> Run | None:
+def _find_owner(run: Run | None) -> Run | None:
     """The nearest run, from this one up, whose agent can answer."""
-    level: Run | None = run
-    while level is not None and not can_answer(level):
-        level = level.parent
-    return level
+    while run is not None and not can_answer(run):
+        run = run.parent
+    return run
 
 
 async def _ask_by_event(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:

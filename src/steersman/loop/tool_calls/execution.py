@@ -51,6 +51,9 @@ class Slot(msgspec.Struct, eq=False):
     # What else may run beside it: nothing, or no call with one of these keys.
     is_alone: bool = False
     keys: frozenset[str] = _NO_KEYS
+    # Hooks and policies have said yes; a person has; it may run.
+    passed: bool = False
+    approved: bool = False
     admitted: bool = False
     # A gate's answer, which takes the place of the tool's.
     answer: ToolOutput | None = None

@@ -60,10 +60,14 @@ def judge_again(run: Run, slot: Slot) -> None:
     if slot.gate is None:
         slot.admitted = _is_allowed(run, slot, cast(Tool, slot.tool))
         return
-    from steersman.loop.tool_calls.approval import find_denial  # as below
+    from steersman.loop.tool_calls.approval import find_objection  # as below
 
-    if (denial := find_denial(run, slot, cast(Tool, slot.tool))) is not None:
-        _settle_denied(run, slot, denial)
+    objection = find_objection(run, slot, cast(Tool, slot.tool))
+    if objection is True:
+        # Its hooks have said yes to it, and are not asked again.
+        slot.admitted, slot.gate, slot.passed = False, None, True
+    elif objection is not False:
+        _settle_denied(run, slot, objection)
 
 
 def list_modes(run: Run) -> list[str]:
@@ -108,7 +112,7 @@ async def ask_gates(run: Run, turn: Turn, slot: Slot) -> None:
     """Ask the policies, the hooks and the approver: the call is admitted, or settled with the reason."""
     tool = cast(Tool, slot.tool)
     config = run.config
-    if run.guards.pre_dispatch_policies or run.guards.before_tool_execution:
+    if not slot.passed and (run.guards.pre_dispatch_policies or run.guards.before_tool_execution):
         asked = msgspec.structs.replace(slot.call, arguments=slot.args)
         admission = await admit(
             asked,
