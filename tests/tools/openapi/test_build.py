@@ -304,7 +304,7 @@ def test_yaml_without_its_library_says_what_to_install() -> None:
         (described("/", parameters=[{"$ref": "http://127.0.0.1/x"}]), "Only references inside the description"),
         (described("/", parameters=[{"$ref": "#/nowhere"}]), "refers to '#/nowhere', which it does not hold"),
         (described("/", parameters=[{"$ref": "#/paths/~1/get/parameters/0"}]), "a reference that leads to itself"),
-        (described("/", parameters=[{"name": "x"}]), "has 'in': None and 'name': 'x'"),
+        (described("/", parameters=[{"name": "x"}]), "has 'in': null and 'name': 'x'"),
         (described("/", parameters=[parameter("x", "body")]), "has 'in': 'body'"),
         (described("/", parameters=[parameter("x", style="simple")]), "has the style 'simple'; there are form"),
         (described("/", parameters=[parameter("x", schema=5)]), "A schema is an object or a boolean, got 5"),
@@ -423,6 +423,29 @@ def test_yaml_that_merges_what_was_merged_is_refused() -> None:
         openapi_tools("\n".join([*lines, "paths: {}"]), BASE)
     few = "\n".join([*lines[:3], "paths: {/: {get: {<<: *x1, operationId: one}}}"])
     assert [tool.name for tool in openapi_tools(few, BASE)] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        ("{tags: [*l7]}", None),
+        ("{parameters: [{name: a, in: query, style: *l7}]}", "has the style"),
+        ("{parameters: [{name: *l7, in: query}]}", "'name': "),
+        ("{parameters: [{name: a, in: *l7}]}", "has 'in': "),
+    ],
+)
+def test_what_should_be_a_text_and_is_huge_inside_is_not_written(operation: str, words: str | None) -> None:
+    """failures.md L20: each line of the YAML holds the one before nine times, which is megabytes or more."""
+    pytest.importorskip("yaml")
+    lines = ["openapi: 3.1.0", "x:", "  l0: &l0 [a]"]
+    lines += [f"  l{level}: &l{level} [{', '.join([f'*l{level - 1}'] * 9)}]" for level in range(1, 8)]
+    text = "\n".join([*lines, f"paths: {{/: {{get: {operation}}}}}"])
+    if words is None:
+        assert all(len(tag) < 100 for operation in list_operations(load_document(text)) for tag in operation.tags)
+        return
+    with pytest.raises(ValueError, match=words) as raised:
+        openapi_tools(text, BASE)
+    assert len(str(raised.value)) < 300
 
 
 @pytest.mark.parametrize("id", ["get", "a_long_name_" * 5], ids=["short", "long"])

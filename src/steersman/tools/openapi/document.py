@@ -50,7 +50,7 @@ class Document:
     def __init__(self, root: Mapping[str, Any]) -> None:
         version = root.get("openapi")
         if not isinstance(version, str) or not version.startswith("3."):
-            given = f"swagger {root['swagger']!r}" if "swagger" in root else format_value(version)
+            given = f"swagger {format_value(root['swagger'])}" if "swagger" in root else format_value(version)
             raise ValueError(f"An OpenAPI description of version 3 is needed ('openapi': '3.1.0'), got {given}.")
         self.root = root
         self._parts = 0

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from steersman.tools.openapi.document import Document, SchemaConverter, UniqueNames
 from steersman.tools.openapi.parameters import LOCATIONS, STYLES, Location, Parameter
+from steersman.tools.text import format_value
 
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 Choice: TypeAlias = "Iterable[str] | Callable[[Operation], bool]"
@@ -81,7 +82,7 @@ def list_operations(
             path,
             _to_one_line(details.get("summary")),
             _to_one_line(details.get("description")),
-            tuple(map(str, cast(Sequence[Any], tags)[:_MAX_TAGS])) if isinstance(tags, list | tuple) else (),
+            tuple(map(_to_tag, cast(Sequence[Any], tags)[:_MAX_TAGS])) if isinstance(tags, list | tuple) else (),
             details.get("deprecated") is True,
             name,
         )
@@ -172,7 +173,8 @@ def _collect_parameters(
         parameter = document.follow(given, f"A parameter of {operation.id!r}")
         location, name = parameter.get("in"), parameter.get("name")
         if location not in LOCATIONS or not isinstance(name, str) or not name:
-            raise ValueError(f"A parameter of {operation.id!r} has 'in': {location!r} and 'name': {name!r}.")
+            shown = f"'in': {format_value(location)} and 'name': {format_value(name)}"
+            raise ValueError(f"A parameter of {operation.id!r} has {shown}.")
         found[location, name] = parameter
     in_template = _TEMPLATE.findall(operation.path)
     for name in in_template:
@@ -196,7 +198,8 @@ def _parse_parameter(
     styles = STYLES[location]
     style = given.get("style", styles[0])
     if style not in styles:
-        raise ValueError(f"The {location} parameter {name!r} has the style {style!r}; there are {', '.join(styles)}.")
+        known = ", ".join(styles)
+        raise ValueError(f"The {location} parameter {name!r} has the style {format_value(style)}; there are {known}.")
     explode = given.get("explode", style == "form")
     required = given.get("required") is True or location == "path"
     return Parameter(name, argument, location, style, explode is True, required, bool(content)), schema
@@ -238,6 +241,11 @@ def _add_description(schema: Any, description: Any) -> Any:
     """Add the description of the parameter or body, which says more than the schema's own."""
     text = _to_one_line(description)
     return {**cast(dict[str, Any], schema), "description": text} if text and isinstance(schema, dict) else schema
+
+
+def _to_tag(given: Any) -> str:
+    # YAML can write a list of a few bytes that takes gigabytes as text.
+    return given if isinstance(given, str) else format_value(given)
 
 
 def _to_one_line(text: Any) -> str:
