@@ -478,6 +478,8 @@ def test_without_the_extra_the_error_names_it() -> None:
     [
         (lambda: McpServers([StdioServer(command="x")]), TypeError, "Servers are given by name"),  # pyright: ignore[reportArgumentType]  # on purpose
         (lambda: McpServers({"a": "npx thing"}), TypeError, "is a StdioServer"),  # pyright: ignore[reportArgumentType]  # on purpose
+        (lambda: McpServers({"a": {"command": "x", "env": {"KEY": "secret"}}}), TypeError, r"got a dict\.$"),  # pyright: ignore[reportArgumentType]  # on purpose
+        (lambda: McpServers([{"command": "x", "env": {"KEY": "secret"}}]), TypeError, r"got a list\.$"),  # pyright: ignore[reportArgumentType]  # on purpose
         (lambda: McpServers({"a:b": StdioServer(command="x")}), McpError, "A server's name has letters"),
         (lambda: McpServers({"": StdioServer(command="x")}), McpError, "A server's name has letters"),
         (lambda: McpServers({}, access={"mcp:*": "all"}), ValueError, "The access of 'mcp:\\*' is 'read', 'edit'"),  # pyright: ignore[reportArgumentType]  # on purpose

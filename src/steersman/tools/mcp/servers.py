@@ -75,7 +75,9 @@ class McpServers:
         for name, spec in _check_servers(servers).items():
             check_name(name)
             if not isinstance(spec, StdioServer | HttpServer):
-                raise TypeError(f"The server {name!r} is a StdioServer(...) or an HttpServer(...), got {spec!r}.")
+                # The value is not shown: a server that is written as a dict may hold keys.
+                kind = type(spec).__name__
+                raise TypeError(f"The server {name!r} is a StdioServer(...) or an HttpServer(...), got a {kind}.")
         self._pins = Pins(pins)
         self._on_change = on_change
         self._on_problem = on_problem
@@ -277,7 +279,8 @@ def _import_sdk() -> None:
 
 def _check_servers(servers: Any) -> Mapping[str, Any]:
     if not isinstance(servers, Mapping):
-        raise TypeError(f"Servers are given by name, such as {{'time': StdioServer(...)}}, got {servers!r}.")
+        kind = type(servers).__name__
+        raise TypeError(f"Servers are given by name, such as {{'time': StdioServer(...)}}, got a {kind}.")
     return cast(Mapping[str, Any], servers)
 
 
