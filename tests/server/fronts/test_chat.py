@@ -134,6 +134,28 @@ async def test_results_that_are_sent_again_under_one_key_count_once() -> None:
     assert script.asked == 2
 
 
+async def test_a_request_that_is_sent_again_late_changes_nothing_for_the_calls_that_wait() -> None:
+    """S5: it gets the completion that it got before, while the run waits for the results of later calls."""
+    script = answer(call("get_weather", city="Oslo")), answer(call("get_weather", city="Rome")), "Both are fine."
+    async with run_server(make_agent(*script, tools=[])) as client:
+        messages: list[Any] = [user("Where is it warmer?")]
+
+        async def complete(key: str, *more: Any) -> Frame:
+            body = {"messages": [*messages, *more], "tools": [WEATHER]}
+            status, found = await client.send("POST", "/v1/chat/completions", body, Idempotency_Key=key)
+            assert status == 200, found
+            return found["choices"][0]["message"]
+
+        def give(message: Frame) -> list[Any]:
+            return [message, {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "20"}]
+
+        first = await complete("1")
+        second = await complete("2", *give(first))
+        assert await complete("1") == first
+        last = await complete("3", *give(first), *give(second))
+    assert last["content"] == "Both are fine."
+
+
 async def test_a_key_is_for_one_of_the_two_apis_and_never_empty() -> None:
     script = ScriptedModel("One.", "Two.")
     async with run_server(lambda: Agent(script.model)) as client:

@@ -279,6 +279,31 @@ async def test_a_request_that_was_refused_leaves_nothing_to_the_next_run() -> No
     assert [(request.system_prompt, len(request.tools)) for request, _ in script.requests] == [("Own.", 0)] * 2
 
 
+async def test_a_request_that_was_refused_leaves_nothing_to_a_run_that_began_meanwhile(tmp_path: Path) -> None:
+    """One of two clients starts the run, and it has what that one has sent and no more."""
+    script = ScriptedModel("Hello.", repeat_last=True)
+    async with run_server(lambda: Agent(script.model, system_prompt="Own."), store=tmp_path / "s.db") as client:
+        id = await client.create()
+        body = {"instructions": "Theirs.", "tools": [WEATHER], "conversation": id, "input": "Hello."}
+        async with asyncio.TaskGroup() as group:
+            response = group.create_task(client.send("POST", "/v1/responses", body))
+            prompt = group.create_task(client.send("POST", f"/sessions/{id}/prompt", {"content": "And now?"}))
+        await client.collect(id)
+    status, other = response.result()[0], prompt.result()[0]
+    expected = ("Own.\n\nTheirs.", 1) if status == 200 else ("Own.", 0)
+    assert sorted((status, other)) in ([200, 409], [202, 409])
+    assert [(request.system_prompt, len(request.tools)) for request, _ in script.requests] == [expected]
+
+
+async def test_the_history_of_a_request_that_was_refused_is_not_kept() -> None:
+    async with run_server(make_agent("Hello.")) as client:
+        history = [{"role": "user", "content": "One."}, {"role": "assistant", "content": "Two."}]
+        body = {"conversation": "c", "input": [*history, {"role": "user", "content": " "}]}
+        status, _ = await client.send("POST", "/v1/responses", body)
+        _, tree = await client.send("GET", "/sessions/c/tree")
+    assert (status, tree) == (400, [])
+
+
 async def test_questions_are_denied_at_once_where_the_client_says_so() -> None:
     async with run_server() as client:
         found = await make_sdk(client).responses.create(input="Deploy.", metadata={"approvals": "deny"})

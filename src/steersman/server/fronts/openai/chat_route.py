@@ -27,7 +27,7 @@ from steersman.server.fronts.openai.requests import (
     read_time,
 )
 from steersman.server.fronts.openai.responses import Frame
-from steersman.server.fronts.openai.runs import SSE, give_outputs, plan_run
+from steersman.server.fronts.openai.runs import SSE, begin_run, give_outputs, plan_run
 from steersman.server.fronts.run_log import list_events
 from steersman.server.fronts.sse import encode_data, keep_alive
 from steersman.server.http.access import current_user
@@ -139,13 +139,13 @@ class Completion:
                     yield delta
                 if translator.ended or (event["type"] in ("approval_requested", "started") and list_questions(live)):
                     break
-        find_client_tools(live).expected = translator.calls
+        find_client_tools(live).expect(translator.calls)
 
 
 def _plan(live: LiveSession, body: ChatBody, given: Input, tools: list[Frame]) -> Callable[[], Awaitable[Any]]:
     limits = {"max_tokens": body.max_completion_tokens or body.max_tokens, "temperature": body.temperature}
-    find_client_tools(live).set_up(tools, given.instructions, limits, body.read_schema())
-    return plan_run(live, given, body.approvals)
+    set_up = find_client_tools(live).prepare(tools, given.instructions, limits, body.read_schema())
+    return partial(begin_run, live, set_up, plan_run(live, given, body.approvals))
 
 
 def _name_note(token: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from steersman.server.live import LiveSession
 from steersman.tools.output import ToolContext
 from steersman.tools.tool import Tool
 from steersman.types.events import AgentEnd, AgentEvent
+from steersman.types.messages import AssistantMessage, ToolResultMessage
 
 PATIENCE: Final = 3600.0
 """Seconds that a run waits for a result of the client; then it is stopped."""
@@ -48,16 +49,17 @@ class ClientTools:
         self._is_set_up = False
         agent.subscribe(self._follow_event)
 
-    def set_up(
+    def prepare(
         self,
         tools: Sequence[Mapping[str, Any]],
         instructions: Sequence[str],
         limits: Mapping[str, Any],
         schema: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Give the agent the client's tools, words and limits for its next run; raises `ValueError` for wrong ones.
+    ) -> Callable[[], None]:
+        """What gives the agent the client's tools, words and limits for its next run.
 
-        With a schema, its last answer is a JSON value that fits it.
+        With a schema, its last answer is a JSON value that fits it. Raises `ValueError` for what is wrong, before
+        anything has changed.
         """
         if schema is not None and self._has_form:
             raise ValueError("The agent has an output type of its own. Leave the format out: its answer is JSON.")
@@ -68,10 +70,15 @@ class ClientTools:
         prompt = "\n\n".join(text for text in (self._own_prompt, *instructions) if text)
         wanted: dict[str, Any] = {**limits, "output_type": schema}
         given = {name: value for name, value in wanted.items() if value is not None}
-        self._live.agent.configure(
-            tools=[*self._own_tools, *made], system_prompt=prompt, **{**self._own_limits, **given}
-        )
-        self._is_set_up = True
+        settings: dict[str, Any] = {**self._own_limits, **given, "system_prompt": prompt}
+
+        def set_up() -> None:
+            self._live.agent.configure(tools=[*self._own_tools, *made], **settings)
+            self._is_set_up = True
+
+        set_up()  # the agent says what is wrong
+        self.clear()
+        return set_up
 
     @contextmanager
     def take_back_if_refused(self) -> Generator[None]:
@@ -93,6 +100,22 @@ class ClientTools:
         self.expected, self._is_set_up = [], False
         self._early.clear()
         self._live.agent.configure(tools=self._own_tools, system_prompt=self._own_prompt, **self._own_limits)
+
+    def expect(self, calls: Sequence[str]) -> None:
+        """Expect the results of calls that a client was told of, if the run waits for them.
+
+        A client that sends a request again is told again of calls that may have their results by now.
+        """
+        open_calls: set[str] = set()
+        answered: set[str] = set()
+        for message in reversed(self._live.agent.messages):
+            if isinstance(message, AssistantMessage):
+                open_calls = {call.id for call in message.tool_calls} - answered
+                break
+            if isinstance(message, ToolResultMessage):
+                answered.add(message.tool_call_id)
+        if calls and open_calls.issuperset(calls):
+            self.expected = list(calls)
 
     def give(self, outputs: Mapping[str, str]) -> None:
         """Give results of the client to the calls that wait for them."""

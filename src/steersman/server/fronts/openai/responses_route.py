@@ -27,7 +27,7 @@ from steersman.server.fronts.openai.requests import (
     read_time,
 )
 from steersman.server.fronts.openai.responses import STOPPED, Frame, Translator
-from steersman.server.fronts.openai.runs import SSE, give_outputs, plan_run
+from steersman.server.fronts.openai.runs import SSE, begin_run, give_outputs, plan_run
 from steersman.server.fronts.openai.told import Shelf, Told
 from steersman.server.fronts.run_log import list_events
 from steersman.server.http.access import current_user
@@ -147,9 +147,9 @@ class ResponsesFront:
             return partial(give_outputs, live, given)
         instructions = [*given.instructions, *([body.instructions] if body.instructions else [])]
         limits = {"max_tokens": body.max_output_tokens, "temperature": body.temperature}
-        client.set_up(tools, instructions, limits, body.read_schema())
         at = await self._find_place(live, body.previous_response_id)
-        return plan_run(live, given, body.approvals, at)
+        set_up = client.prepare(tools, instructions, limits, body.read_schema())
+        return partial(begin_run, live, set_up, plan_run(live, given, body.approvals, at))
 
     async def _find_place(self, live: LiveSession, previous: str | None) -> str | None:
         """The last entry of the previous response, if the conversation has gone on since."""
@@ -186,7 +186,7 @@ class ResponsesFront:
             self._check_questions(live, told, event)
             if told.ended:
                 break
-        find_client_tools(live).expected = told.translator.calls
+        find_client_tools(live).expect(told.translator.calls)
         if not told.ended:
             told.add(told.translator.fail(STOPPED))
         await events.aclose()
