@@ -188,7 +188,8 @@ class Line:
 async def receive_fast(connection: Connection, request: ClientRequest) -> Response:
     ours = FastConnection(connection, lambda one: None if one.is_usable() else one.discard())
     try:
-        return await ours.send(b"", request)
+        await ours.send(b"")
+        return ours if ours.is_plain else await ours.receive_with_aiohttp(request)
     except BaseException:
         ours.close()
         raise

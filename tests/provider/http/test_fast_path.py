@@ -508,7 +508,7 @@ async def test_the_event_loop_has_a_turn_after_each_piece_of_an_answer(head: byt
 
     async with serving(answer) as served:
         exchange = Exchange(PlainWire(), served.model())
-        await exchange.send(await exchange.encode(ASKED, StreamOptions()))
+        await exchange.send(ASKED, StreamOptions())
         # As much as is read ahead has come.
         for _ in range(500):
             await asyncio.sleep(0)

@@ -33,12 +33,11 @@ class Client:
             self.opened.append(opened.transport)
             connection = FastConnection(opened, partial(self.idle.keep, "server"))
         transport = next(one for one in self.opened if one.get_protocol() is connection)
-        sending = asyncio.create_task(connection.send(b"", self._request))
-        await asyncio.sleep(0)
+        sending = connection.send(b"")
         transport.deliver(ANSWER)
-        response = await sending
-        assert response.read_nowait() == b"hi"
-        response.release()
+        await sending
+        assert connection.read_nowait() == b"hi"
+        connection.release()
         return transport
 
 

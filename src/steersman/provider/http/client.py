@@ -67,7 +67,8 @@ class HttpAnswer:
         return self
 
     async def __anext__(self) -> Batch:
-        self._raise_failure()
+        if self._failure is not None:
+            self._raise_failure()
         if self.is_closed:
             raise StopAsyncIteration
         try:
@@ -92,7 +93,7 @@ class HttpAnswer:
         decoder, chunk = self._decoder, None
         if decoder is None:
             self._exchange = exchange
-            await exchange.send(await exchange.encode(self._request, self._options))
+            await exchange.send(self._request, self._options)
             chunk = await exchange.require_event_stream()
             decoder = self._decoder = self._wire.decoder(exchange.model, self._request)
             self._feed_all = find_feed_all(decoder)
@@ -110,9 +111,10 @@ class HttpAnswer:
                 break
             chunk = None
             exchange.has_content = bool(pending)
-            if not decoder.done and exchange.is_over:
+            is_last = exchange.is_complete if decoder.done else exchange.is_over
+            if is_last:
                 break
-            if pending and not (decoder.done and exchange.is_complete):
+            if pending:
                 self._pending = []
                 return pending
         if not decoder.done:

@@ -26,14 +26,14 @@ from steersman.provider.http.errors import (
     resolve_redirect,
 )
 from steersman.provider.http.headers import complete_error
-from steersman.provider.http.pool import Pool, find_pool, find_proxy, open_pool
+from steersman.provider.http.pool import find_pool, find_proxy, open_pool
 from steersman.provider.http.response import Response, TakeBytes
 from steersman.provider.http.sse import MAX_PIECE, EventReader, SseDecoder, is_event_stream
 from steersman.provider.http.watchdog import ResponseLimits, ResponseWatchdog, parse_limits
 from steersman.provider.models.presets import PRESETS, find_base_url
 from steersman.provider.models.registry import find_key, find_secret_headers, get_given_key
 from steersman.provider.wires.dialects import add_url_advice
-from steersman.provider.wires.protocol import HttpRequest, Wire, memoize_by_identity
+from steersman.provider.wires.protocol import Wire, memoize_by_identity
 from steersman.types.errors import ProtocolError, ProviderError
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.secrets import redact
@@ -95,22 +95,20 @@ class Exchange:
         # How many tokens the request allows; a wire may send another number than the caller gave.
         self.max_tokens: int | None = None
 
-    async def encode(self, request: Request, options: StreamOptions) -> HttpRequest:
-        """The request as the wire writes it, with its key."""
+    async def send(self, request: Request, options: StreamOptions) -> None:
+        """Send the request as the wire writes it, wait for the head of its response, and follow redirects."""
         self._key = get_given_key(self.model, options) or await find_key(self.model, options)
         call = self._wire.request(self.model, request, options, self._key)
-        self._url = call.url
         self.max_tokens = call.max_tokens if isinstance(call.max_tokens, int) else None
-        return call
-
-    async def send(self, call: HttpRequest) -> None:
-        """Send the request, wait for the head of its response, and follow redirects within the same origin."""
         url: str | None = call.url
+        self._url = call.url
+        pool = find_pool() or await open_pool()
+        self._watchdogs = pool.watchdogs
+        watchdog = self._watchdog = pool.watchdogs.pop() if pool.watchdogs else ResponseWatchdog()
+        watchdog.begin(self._limits)
         hops = 0
         while url is not None:
             proxy = self._find_proxy(url)
-            pool = find_pool() or await open_pool()
-            watchdog = self._take_watchdog(pool)
             watchdog.arm_for_first_byte()
             try:
                 # No variable here holds the headers: a traceback that shows variables would show the key.
@@ -133,13 +131,6 @@ class Exchange:
                 watchdog.disarm()
             url = self._find_redirect(self._response, url, hops)
             hops += 1
-
-    def _take_watchdog(self, pool: Pool) -> ResponseWatchdog:
-        if self._watchdog is None:
-            self._watchdogs = pool.watchdogs
-            self._watchdog = pool.watchdogs.pop() if pool.watchdogs else ResponseWatchdog()
-            self._watchdog.begin(self._limits)
-        return self._watchdog
 
     def _find_proxy(self, url: str) -> str | None:
         proxy = self.model.settings.get("proxy") or find_proxy(url)
@@ -223,12 +214,9 @@ class Exchange:
         except Exception as error:  # noqa: BLE001  # whatever aiohttp raises here means that the response broke off
             watchdog.disarm()
             raise build_stream_error(self.model, error, self._received) from None
-        return self._split(chunk)
-
-    def _split(self, chunk: bytes) -> bytes:
-        """Count what was read; return the first piece of it, and keep the others for later turns of the event loop."""
         self._count(len(chunk))
         if len(chunk) > MAX_PIECE:
+            # The other pieces are for later turns of the event loop.
             self._ahead = [chunk[at : at + MAX_PIECE] for at in range(0, len(chunk), MAX_PIECE)][::-1]
             chunk = self._ahead.pop()
         return chunk

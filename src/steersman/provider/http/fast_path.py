@@ -107,15 +107,21 @@ class FastConnection(asyncio.Protocol):
         self._take: TakeBytes | None = None
         self._transport.set_protocol(self)
 
-    async def send(self, data: bytes, request: ClientRequest) -> Response:
-        """Send a request and wait for the head of its response."""
+    def send(self, data: bytes) -> asyncio.Future[None]:
+        """Send a request; the future is done once the head of its response has arrived."""
         self._is_answering = True
         self._head = b""
         self._chunks = self._call = None
         self._transport.write(data)
-        await self._wait_for_data()
-        if self._chunks is not None:
-            return self
+        return self._wait_for_data()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the response is read here; any other one is for `receive_with_aiohttp`."""
+        return self._chunks is not None
+
+    async def receive_with_aiohttp(self, request: ClientRequest) -> Response:
+        """Wait for the response that aiohttp reads, and give it the connection."""
         connection, self._connection = self._connection, None
         assert connection is not None
         return await receive_with_aiohttp(connection, request, encoded="content-encoding" in self.headers)

@@ -221,7 +221,8 @@ class Pool:
         if route is not None and head is not None:
             connection = self.idle.take(route.server) or await self._connect(route, timeout)
             try:
-                return await connection.send(b"".join((head, body)), route.request)
+                await connection.send(b"".join((head, body)))
+                return connection if connection.is_plain else await connection.receive_with_aiohttp(route.request)
             except BaseException:
                 connection.close()
                 raise

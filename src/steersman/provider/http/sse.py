@@ -6,7 +6,8 @@ of a chunk are handled in bulk: many small events in a chunk and one event of ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
@@ -29,6 +30,7 @@ _LINE_FEED = 10
 _CARRIAGE_RETURN = 13
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _NOT_EVENTS = (b"{", b"[", b"<")
+_NAMED_EVENT = re.compile(r"^event: (.*)\ndata: (.*)\n\n", re.MULTILINE)
 _EVENT_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -197,22 +199,12 @@ def _split_usual_events(text: str) -> list[Event] | None:
     """Return the events if all have the same one of two usual forms: a line of data, alone or after a name."""
     if not text.endswith("\n\n"):
         return None
-    lines = text[:-1].split("\n")
+    lines = text.count("\n")
     if text.startswith("data: "):
-        return None if any(lines[1::2]) else _pair(repeat(""), _strip(lines[::2], "data: "))
-    if not text.startswith("event: ") or any(lines[2::3]):
-        return None
-    return _pair(_strip(lines[::3], "event: "), _strip(lines[1::3], "data: "))
-
-
-def _strip(lines: list[str], prefix: str) -> Iterable[str] | None:
-    """The lines without a prefix that all of them have."""
-    found = all(map(str.startswith, lines, repeat(prefix)))
-    return map(str.removeprefix, lines, repeat(prefix)) if found else None
-
-
-def _pair(names: Iterable[str] | None, data: Iterable[str] | None) -> list[Event] | None:
-    return None if names is None or data is None else list(zip(names, data, strict=False))
+        data = text.removeprefix("data: ").removesuffix("\n\n").split("\n\ndata: ")
+        return list(zip(repeat(""), data, strict=False)) if lines == 2 * len(data) else None
+    events = _NAMED_EVENT.findall(text)
+    return events if lines == 3 * len(events) else None
 
 
 def _strip_comments(block: bytes) -> bytes:

@@ -146,12 +146,17 @@ class _Attempts:
 
     def _open_batches(self) -> AsyncIterator[Any] | None:
         """Begin an attempt; `None` if its `StreamFn` gives no batches."""
+        ask = self._ask
+        fn = ask.stream_fn
         self._count += 1
         self._seen = []
-        source = _open_batches(self._ask)
+        self._is_batched = isinstance(fn, BatchedStreamFn)
+        if not isinstance(fn, BatchedStreamFn):
+            return None
+        give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
+        source: Any = give(ask.model, ask.request, ask.options)
         if self._take is not None:
             deliver_deltas(source, self._take_deltas)
-        self._is_batched = source is not None
         return source
 
     def _take_deltas(self, batch: Batch) -> int:
@@ -191,15 +196,6 @@ class _Attempts:
         self._is_over = True
         if self._source is not None:
             await self._close_source()
-
-
-def _open_batches(ask: ModelCall) -> AsyncIterator[Any] | None:
-    """The batches of a `StreamFn` that has them, else `None`."""
-    fn = ask.stream_fn
-    if not isinstance(fn, BatchedStreamFn):
-        return None
-    give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
-    return give(ask.model, ask.request, ask.options)
 
 
 async def open_stream(ask: ModelCall) -> AsyncIterator[StreamEvent]:
