@@ -14,6 +14,7 @@ from steersman.types.content import (
     ThinkingContent,
     ToolCall,
     escape_lone_surrogates,
+    has_truncated_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -106,6 +107,6 @@ def judge_calls(reason: StopReason, content: list[Content], blocks: Sequence[Ope
             content[-1] = msgspec.structs.replace(last, raw_arguments="")
         return "length"
     calls = [block for block in content if type(block) is ToolCall]
-    if any(call.is_truncated for call in calls):
-        return "length"
-    return "tool_use" if calls else "stop"
+    if not calls:
+        return "stop"
+    return "length" if has_truncated_call(calls) else "tool_use"

@@ -113,9 +113,10 @@ class AnthropicDecoder:
 
     def feed_all(self, received: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
+        blocks = self._open
         for event, data in received:
             if event != "content_block_delta":
-                out += self._feed_other(event, data)
+                self._feed_other(event, data, out)
                 if self.done:
                     return
                 continue
@@ -124,7 +125,7 @@ class AnthropicDecoder:
             except (msgspec.DecodeError, RecursionError):
                 out += self._add_delta(self._decode(BlockDelta, data), data)
                 continue
-            block, delta = self._open.get(got.index), got.delta
+            block, delta = blocks.get(got.index), got.delta
             # The fast path: nearly all events of a stream are deltas of a text or of the arguments of a call.
             if block is None or block.held:
                 out += self._add_delta(got, data)
@@ -163,32 +164,33 @@ class AnthropicDecoder:
             response_id=self._id,
         )
 
-    def _feed_other(self, event: str, data: str) -> Sequence[StreamEvent]:
+    def _feed_other(self, event: str, data: str, out: list[StreamEvent]) -> None:
         is_named = event in _NAMES and data.startswith("{")
         match event if is_named else self._find_event_name(event, data):
             case "content_block_start":
                 got = self._decode(BlockStart, data)
-                # A block that never stopped ends where another one takes its index.
-                return [*self._stop_block(got.index), *self._start_block(got.index, got.content_block, data)]
+                if got.index in self._open:  # a block that never stopped ends where another one takes its index
+                    out += self._stop_block(got.index)
+                out += self._start_block(got.index, got.content_block, data)
             case "content_block_stop":
-                return self._stop_block(self._decode(BlockStop, data).index)
-            case "content_block_delta":
-                return self._add_delta(self._decode(BlockDelta, data), data)
+                out += self._stop_block(self._decode(BlockStop, data).index)
             case "message_start":
-                return self._start_message(self._decode(MessageStart, data).message, data)
+                out += self._start_message(self._decode(MessageStart, data).message, data)
             case "message_delta":
                 self._record_stop(self._decode(MessageDelta, data))
             case "message_stop":
                 self._decode(AnyEvent, data)  # malformed JSON is not an end
                 self.done = True
-                return [event for index in list(self._open) for event in self._stop_block(index)]
+                for index in list(self._open):
+                    out += self._stop_block(index)
+            case "content_block_delta":
+                out += self._add_delta(self._decode(BlockDelta, data), data)
             case "error":
                 raise classify_event(self._model, data)
             case "ping":
                 pass
             case _:
                 keep_unknown_event(self._unknown_events, data)  # of a later version, or of another protocol
-        return _NOTHING
 
     def _find_event_name(self, event: str, data: str) -> str:
         """Return the name of an event, from its JSON if the server sent none."""

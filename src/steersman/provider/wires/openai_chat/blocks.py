@@ -51,8 +51,8 @@ class Blocks:
     """The blocks of one answer. At most one text or thinking block is open; it stops where another block starts."""
 
     __slots__ = (
-        "_begun", "_calls", "_closed", "_content", "_details", "_field", "_has_stopped", "_held", "_names", "_open",
-        "_tags", "_waiting", "has_lone_surrogates", "index", "parts",
+        "_begun", "_calls", "_closed", "_content", "_details", "_field", "_has_lone_surrogates", "_has_stopped",
+        "_held", "_names", "_open", "_tags", "_waiting", "growing", "has_open_text", "index", "parts",
     )  # fmt: skip
 
     def __init__(self, names: KnownNames, *, think_tags: bool) -> None:
@@ -60,8 +60,11 @@ class Blocks:
         self._open = ""
         self.index = 0
         self.parts: list[str] = []
+        # Whether the open block is a text to which plain text can be appended; or the call for further arguments.
+        self.has_open_text = False
+        self.growing: OpenCall | None = None
         # Whether text may hold lone surrogates, and the high surrogate that waits for its other half.
-        self.has_lone_surrogates = False
+        self._has_lone_surrogates = False
         self._held = ""
         self._names = names
         self._calls: Calls | None = None
@@ -78,15 +81,10 @@ class Blocks:
         self._closed: tuple[int, Details] | None = None
         self._tags = TagSplitter() if think_tags else None
 
-    @property
-    def has_open_text(self) -> bool:
-        """Whether a text block is open to which plain text can be appended."""
-        return self._open == "text" and not self.has_lone_surrogates and self._tags is None
-
-    @property
-    def growing(self) -> OpenCall | None:
-        """The call to which further arguments can be appended."""
-        return None if self._open or self.has_lone_surrogates or self._calls is None else self._calls.growing
+    def expect_lone_surrogates(self) -> None:
+        """From here on the text may hold lone surrogates, so that nothing is plain."""
+        self._has_lone_surrogates = True
+        self.has_open_text, self.growing = False, None
 
     def list_content(self) -> list[Content]:
         """Return the blocks that have stopped."""
@@ -143,7 +141,7 @@ class Blocks:
         """Add text or thinking to the open block, or to a new one."""
         if self._open != kind:
             self._start_block(kind, out)
-        if self.has_lone_surrogates:
+        if self._has_lone_surrogates:
             words = self._join_surrogates(words)
             if not words:
                 return
@@ -161,6 +159,8 @@ class Blocks:
         if self._waiting is not None:
             self._start_call(self._waiting, out)
         self._open = kind
+        self.has_open_text = kind == "text" and not self._has_lone_surrogates and self._tags is None
+        self.growing = None
         self.index = len(self._content)
         self._content.append(None)
         self.parts = []
@@ -185,11 +185,12 @@ class Blocks:
                 self._closed, self._details = (self.index, self._details), None
             self._content[self.index] = ThinkingContent(words, signature, not words, self._field)
             out.append(ThinkingEnd(self.index))
-        self._open = ""
+        self._open, self.has_open_text = "", False
 
     def add_call(self, piece: CallPiece, place: int, of: int, out: list[StreamEvent]) -> OpenCall:
         """Add a piece of a call, entry `place` of `of` in its chunk, and return the call."""
         self._has_stopped = False
+        self.growing = None
         self._stop_block(out)
         if self._calls is None:
             self._calls = Calls(self._names.known)
@@ -208,6 +209,7 @@ class Blocks:
             return call  # the call has stopped
         shown, call.shown = call.shown, len(call.parts)
         self._emit_arguments(call, index, "".join(call.parts[shown:]), out)
+        self.growing = None if self._has_lone_surrogates else calls.growing
         return call
 
     def _start_call(self, call: OpenCall, out: list[StreamEvent]) -> int:
@@ -221,7 +223,7 @@ class Blocks:
 
     def _emit_arguments(self, call: OpenCall, index: int, words: str, out: list[StreamEvent]) -> None:
         """Emit more of the arguments; lone surrogates are escaped."""
-        if self.has_lone_surrogates:
+        if self._has_lone_surrogates:
             words, call.held = split_trailing_surrogate(call.held + words)
             words = escape_lone_surrogates(words)
         if words:
@@ -236,7 +238,7 @@ class Blocks:
             if words:
                 self.add_text("thinking" if thought else "text", words, out)
         self._stop_block(out)
-        self._waiting = None
+        self._waiting = self.growing = None
         calls = () if self._calls is None else self._calls.all
         for number, call in enumerate(calls):
             self._stop_call(call, out, cut=cut and number == len(calls) - 1)

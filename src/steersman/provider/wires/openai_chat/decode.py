@@ -59,8 +59,8 @@ class OpenAIChatDecoder:
     """Decodes one answer."""
 
     __slots__ = (
-        "_blocks", "_choice", "_empty_chunks", "_frame", "_framed", "_growing", "_has_open_text", "_hot_frame", "_id",
-        "_model", "_quirks", "_reason", "_refusal", "_unknown_events", "_usage", "done",
+        "_blocks", "_choice", "_empty_chunks", "_frame", "_framed", "_id", "_model", "_quirks", "_reason", "_refusal",
+        "_unknown_events", "_usage", "done",
     )  # fmt: skip
 
     def __init__(self, model: Model, quirks: Quirks, names: KnownNames) -> None:
@@ -79,11 +79,6 @@ class OpenAIChatDecoder:
         # The JSON around the text of a chunk, searched for once.
         self._frame: Frame | None = None
         self._framed = False
-        # Whether plain text can be appended to the open block; or the call to which arguments can be appended.
-        self._has_open_text = False
-        self._growing: OpenCall | None = None
-        # The frame of that text or of those arguments, once it is known.
-        self._hot_frame: Frame | None = None
         self._unknown_events: list[str] = []
 
     @property
@@ -99,10 +94,11 @@ class OpenAIChatDecoder:
 
     def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
-        at, end = 0, len(events)
+        at, end, blocks = 0, len(events), self._blocks
         while at < end and not self.done:
             # The fast path: nearly every event holds only more text, or more arguments.
-            frame = self._hot_frame
+            call = blocks.growing
+            frame = self._frame if blocks.has_open_text else None if call is None else call.frame
             if frame is not None:
                 at += self._read_framed(frame, events, at, out)
                 if at == end:
@@ -122,17 +118,17 @@ class OpenAIChatDecoder:
                 if found is None:
                     continue
                 chunk = found
-            call = self._growing
-            if self._has_open_text:
+            if blocks.has_open_text:
                 extended = self._extend_text(chunk, event, data, out)
             else:
+                call = blocks.growing
                 extended = call is not None and self._extend_call(call, chunk, event, data, out)
             if not extended:
                 self._add_chunk(chunk, event, data, out)
 
     def _read_framed(self, frame: Frame, events: Sequence[tuple[str, str]], at: int, out: list[StreamEvent]) -> int:
         """Append what comes in a frame that is known already; returns how many events it was."""
-        call = self._growing
+        call = self._blocks.growing
         if call is None or call.index is None:
             words = frame.read_words(events, at)
             self._blocks.parts += words
@@ -160,7 +156,7 @@ class OpenAIChatDecoder:
         out.append(TextDelta(words, self._blocks.index))
         if not self._framed:
             self._framed = True
-            self._frame = self._hot_frame = find_frame(data, words)
+            self._frame = find_frame(data, words)
         return True
 
     def _add_chunk(self, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> None:
@@ -177,17 +173,20 @@ class OpenAIChatDecoder:
             if found is None:
                 return
             choice = found
-        self._add_choice(chunk, choice, data, out)
+        if choice.delta is not None:
+            self._add_delta(choice.delta, data, out)
+        if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
+            self._record_stop(chunk, choice, data, out)
 
     def _extend_call(self, call: OpenCall, chunk: Chunk, event: str, data: str, out: list[StreamEvent]) -> bool:
         """Append to the arguments of a call; returns whether the chunk held nothing else."""
         if not chunk.choices or chunk.error is not None or event == "error":
             return False
-        if chunk.usage is not NOTHING and chunk.usage != _NULL:
-            return False
         choice = chunk.choices[0]
         delta = choice.delta
-        if delta is None or choice.index != self._choice or choice.finish_reason is not None:
+        if delta is None or choice.finish_reason is not None or choice.index != self._choice:
+            return False
+        if chunk.usage is not NOTHING and chunk.usage != _NULL:
             return False
         pieces = delta.tool_calls
         if pieces is None or len(pieces) != 1:
@@ -210,21 +209,8 @@ class OpenAIChatDecoder:
         out.append(ToolCallDelta(words, call.index))
         if not call.is_framed:
             call.is_framed = True
-            call.frame = self._hot_frame = find_argument_frame(data, words)
+            call.frame = find_argument_frame(data, words)
         return True
-
-    def _add_choice(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
-        """Add a chunk that starts or stops a block, or holds several things."""
-        if choice.delta is not None:
-            self._add_delta(choice.delta, data, out)
-        if choice.finish_reason is not None or self._reason is not None or choice.message is not None:
-            self._record_stop(chunk, choice, data, out)
-        blocks = self._blocks
-        if blocks.has_open_text:
-            self._has_open_text, self._growing, self._hot_frame = True, None, self._frame
-        else:
-            call = self._growing = blocks.growing if self._reason is None else None
-            self._has_open_text, self._hot_frame = False, None if call is None else call.frame
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises without a finish reason or `[DONE]`."""
@@ -271,9 +257,7 @@ class OpenAIChatDecoder:
             return None
         if not text or text.startswith(":"):
             return None
-        # From here on the text may hold lone surrogates.
-        self._blocks.has_lone_surrogates = True
-        self._has_open_text, self._growing, self._hot_frame = False, None, None
+        self._blocks.expect_lone_surrogates()
         try:
             chunk = decode_leniently(text)
         except ValueError as error:
@@ -306,6 +290,7 @@ class OpenAIChatDecoder:
             self._id = None if id is None else replace_lone_surrogates(str(id))
             self._empty_chunks = _build_empty_chunks(self._choice)
             out.append(StreamStart())
+            return choices[0]
         for choice in choices:
             if (choice.index or 0) == self._choice:
                 return choice
