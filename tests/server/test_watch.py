@@ -303,7 +303,7 @@ async def test_a_watcher_gets_the_beginning_of_an_answer_in_which_the_ring_begin
     answer_so_far = GrowingAnswer(deltas, PartialMessage())
     updates = [MessageUpdate("loop", number, 0.0, delta) for number, delta in enumerate(deltas, start=2)]
     for count, update in enumerate(updates, start=1):
-        force_setattr(update, "_partial", (answer_so_far.read, count))
+        force_setattr(update, "_source", (answer_so_far.read, update.seq - count))
     hub.add_event(MessageStart("loop", 1, 0.0, AssistantMessage()))
     for update in updates[:2]:
         hub.add_event(update)

@@ -158,11 +158,12 @@ class Channel:
 class _Reader:
     """One iteration over a stream; dropping it before the end cancels the run."""
 
-    __slots__ = ("_channel", "_done", "_stream")
+    __slots__ = ("_buffer", "_channel", "_done", "_stream")
 
     def __init__(self, stream: EventStream[Any]) -> None:
         self._stream = stream
         self._channel = stream.channel
+        self._buffer = stream.channel.buffer
         self._done = False
         self._channel.may_warn = False
         self._channel.stop_warning()
@@ -173,18 +174,26 @@ class _Reader:
         return self
 
     async def __anext__(self) -> AgentEvent:
+        if not self._buffer:
+            await self._wait_for_event()
+        if self._channel.writer is not None:
+            self._wake_run()
+        return self._buffer.popleft()
+
+    async def _wait_for_event(self) -> None:
+        """Wait until there is an event; the end of the run ends the iteration."""
         channel = self._channel
-        buffer = channel.buffer
-        if not buffer:
-            channel.reading[id(self)] = asyncio.current_task()
-            while not buffer and channel.outcome is None:
-                await channel.wait_for_change()
-            if not buffer:
-                self._unregister()
-                raise StopAsyncIteration
-        if channel.writer is not None and len(buffer) <= channel.limit // 2 + 1:
-            channel.wake_run()
-        return buffer.popleft()
+        channel.reading[id(self)] = asyncio.current_task()
+        while not self._buffer and channel.outcome is None:
+            await channel.wait_for_change()
+        if not self._buffer:
+            self._unregister()
+            raise StopAsyncIteration
+
+    def _wake_run(self) -> None:
+        """Let the run go on that waits for the reader, once half of its events are read."""
+        if len(self._buffer) <= self._channel.limit // 2 + 1:
+            self._channel.wake_run()
 
     def _unregister(self) -> None:
         if not self._done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec.structs import force_setattr
@@ -54,7 +55,7 @@ def _push_together(
     run: Run, batch: Sequence[StreamEvent], shown: list[StreamEvent], partial: Callable[[int], PartialMessage]
 ) -> int:
     """Emit deltas that only a reader gets, if there is one: all at once, with one look at the clock."""
-    channel, loop_id, now, seq, before = run.channel, run.loop_id, run.clock(), run.seq, len(shown)
+    channel, now, seq, before = run.channel, run.clock(), run.seq, len(shown)
     room = channel.limit - len(channel.buffer)
     # No more is looked at than is emitted, because the rest comes again, and a batch may have 100,000 deltas.
     is_bounded = not channel.detached and (room > 0 or channel.is_full)
@@ -63,9 +64,10 @@ def _push_together(
     shown += deltas
     run.seq += len(deltas)
     if not channel.detached:
-        updates = [MessageUpdate(loop_id, number, now, delta) for number, delta in enumerate(deltas, seq)]
-        for count, update in enumerate(updates, before + 1):
-            force_setattr(update, "_partial", (partial, count))
+        updates = list(map(MessageUpdate, repeat(run.loop_id), count(seq), repeat(now), deltas))
+        source = partial, seq - before - 1
+        for update in updates:
+            force_setattr(update, "_source", source)
         channel.push_all(updates)
     return len(deltas)
 
@@ -88,7 +90,7 @@ def _show_one_by_one(
         shown.append(delta)
         update = MessageUpdate(run.loop_id, run.seq, run.clock(), delta)  # pyright: ignore[reportArgumentType]  # it is one of these
         run.seq += 1
-        force_setattr(update, "_partial", (partial, len(shown)))
+        force_setattr(update, "_source", (partial, update.seq - len(shown)))
         failures = run.call_subscribers(update)
         if not channel.detached:
             channel.push(update)

@@ -192,8 +192,9 @@ class Run:
         """Whether events that are due now have a reader, and nobody who sees them one by one."""
         if self.outside:
             self.flush_outside()
-        is_watched = bool(self.dispatcher.callbacks) or self.witness is not None
-        return not is_watched and not self.channel.detached and self.ending.phase < _ENDED
+        if self.channel.detached or self.dispatcher.callbacks or self.witness is not None:
+            return False
+        return self.ending.phase < _ENDED
 
     def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
@@ -226,11 +227,10 @@ class Run:
     def show(self, event: AgentEvent) -> None:
         """Give an event that is wanted, and has the next number, to every subscriber and reader."""
         self.seq += 1
-        channel = self.channel
         if self.dispatcher.callbacks or self.witness is not None:
             self._show_to_all(event)
-        elif not channel.detached:
-            channel.push(event)
+        else:
+            self.channel.push(event)
 
     def _show_to_all(self, event: AgentEvent) -> None:
         failures = self.call_subscribers(event)

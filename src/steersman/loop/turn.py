@@ -113,7 +113,8 @@ async def _may_ask(run: Run, turn: Turn) -> bool:
         if decision.stop is not None:
             run.ending.finish("vetoed", decision.stop.reason or "before_turn said no")
             return False
-    return not run.check_cancelled()
+        return not run.check_cancelled()
+    return True
 
 
 async def _stop_at_limit(run: Run, turn: Turn, reason: str) -> None:

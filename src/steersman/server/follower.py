@@ -55,7 +55,7 @@ class Answer:
     def add(self, update: MessageUpdate) -> None:
         """Add what is new; from then on the update knows the whole answer so far."""
         self._deltas.append(update.delta)
-        force_setattr(update, "_partial", (self._growing.read, len(self._deltas)))
+        force_setattr(update, "_source", (self._growing.read, update.seq - len(self._deltas)))
 
 
 def _make_deltas(at: int, block: object) -> list[StreamEvent]:

@@ -124,13 +124,15 @@ class MessageStart(_Event, frozen=True, tag="message_start"):
     message: AgentMessage
 
 
-class _PartialSlot:
-    """A slot for the function that reads the partial message; it is no struct field, so it is never encoded."""
+class _SourceSlot:
+    """A slot for the function that reads the partial message after so many deltas, and the `seq` of the event before
+    the first delta; it is no struct field, so it is never encoded.
+    """
 
-    __slots__ = ("_partial",)
+    __slots__ = ("_source",)
 
 
-class MessageUpdate(_PartialSlot, msgspec.Struct, frozen=True, tag="message_update", tag_field="type", gc=False):
+class MessageUpdate(_SourceSlot, msgspec.Struct, frozen=True, tag="message_update", tag_field="type", gc=False):
     """More of an answer: `delta` is what is new, `message` the answer so far."""
 
     type: ClassVar[Literal["message_update"]] = "message_update"
@@ -145,8 +147,11 @@ class MessageUpdate(_PartialSlot, msgspec.Struct, frozen=True, tag="message_upda
 
         It is read-only, is only put together when it is read, and goes on growing afterwards: copy it to keep it.
         """
-        partial: tuple[Callable[[int], PartialMessage], int] | None = getattr(self, "_partial", None)
-        return None if partial is None else partial[0](partial[1])
+        source: tuple[Callable[[int], PartialMessage], int] | None = getattr(self, "_source", None)
+        if source is None:
+            return None
+        read, before = source
+        return read(self.seq - before)
 
 
 class MessageEnd(_Event, frozen=True, tag="message_end"):
