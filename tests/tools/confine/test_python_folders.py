@@ -8,6 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from tests.tools.confine.pythons import make_python
 from tests.tools.confine.rooms import Room
 from tests.tools.confine.test_sandbox_git import named
@@ -74,6 +75,23 @@ def test_the_packages_of_the_user_are_protected_in_a_home_folder(room: Room, who
     tamper = f"echo x > {new}; mv .local old"
     refused = run_tools(sys.executable, room.root, whole, tamper, new, more=f".local/{PACKAGES}")
     assert (refused, [*packages.iterdir()]) == ([f"ProtectedPath {new}"], [])
+
+
+def test_a_command_makes_no_folder_for_packages_of_the_user(
+    room: Room, whole: Confinement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of an environment, Python runs a `usercustomize.py` in it whenever it is started."""
+    python = make_python(room.outside / "environment")
+    settings = room.outside / "environment" / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("packages = false", "packages = true"))
+    (room.root / ".local/state/steersman").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(room.root))
+    new = f".local/{PACKAGES}/usercustomize.py"
+    tamper = f"mkdir -p .local/{PACKAGES}; echo x > {new}"
+    assert run_tools(python, room.root, whole, tamper, new) == [f"ProtectedPath {new}"]
+    assert not (room.root / new).exists()
+    done = subprocess.run([python, "-c", "print(1)"], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 COMPILED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import site
 import sys
 
 from steersman.tools.confine.links import list_links
@@ -49,5 +50,9 @@ def _list_caches(root: str) -> list[str]:
 
 
 def _list_package_folders() -> list[str]:
-    """The folders of installed packages, also those of the user beside the Python of the system."""
-    return [path for path in sys.path if os.path.isabs(path) and os.path.basename(path.rstrip(os.sep)) in _PACKAGES]
+    """The folders of installed packages, also those of the user beside the Python of the system.
+
+    That of the user may be missing: as soon as it is there, each Python that is started runs what is in it.
+    """
+    found = [path for path in sys.path if os.path.isabs(path) and os.path.basename(path.rstrip(os.sep)) in _PACKAGES]
+    return [*found, site.getusersitepackages()] if site.ENABLE_USER_SITE else found
