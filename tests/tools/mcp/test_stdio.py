@@ -420,6 +420,11 @@ async def test_leaving_in_haste_leaves_no_process_either() -> None:
             id="exits with the end of a long key",
         ),
         pytest.param(
+            small("--exit", env={"TOKEN": "".join(f"<{number}>" for number in range(4_000))}),
+            "it exited with 3.",
+            id="exits with a key longer than what is kept",
+        ),
+        pytest.param(
             small("--exit", env={"TOKEN": "-- begin --\nsecret\n  token\n-- end --"}),
             "it exited with 3; its last stderr output: no licence for [redacted].",
             id="exits with a key of several lines",

@@ -167,7 +167,7 @@ class Connection:
         reason = self.reason
         if self._process is not None:
             # Redacted before it is cut or put on one line: a part of a key, or one of several lines, is not seen.
-            stderr = self._redact(self._process.stderr.decode("utf-8", "replace"))
+            stderr = self._redact(self._process.last_words)
             stderr = strip_invisible(stderr.strip()[-300:], 300, lines=False)
             reason = self._process.failure or reason
             reason = f"{reason}; its last stderr output: {stderr}" if stderr and reason else reason

@@ -118,6 +118,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
         return None if self.reason == _STOPPED else self.reason
 
     @property
+    def last_words(self) -> str:
+        """The end of what it wrote to stderr, in whole lines: a part of a key at its beginning would not be found."""
+        text = self.stderr.decode("utf-8", "replace")
+        return text if len(self.stderr) < _STDERR_TAIL else text.partition("\n")[2]
+
+    @property
     def pid(self) -> int:
         """The process id, which is also the process group id."""
         return cast(asyncio.SubprocessTransport, self._transport).get_pid()
