@@ -81,7 +81,7 @@ _STOP_REASONS: dict[str, StopReason] = {
 class AnthropicDecoder:
     """Decodes one answer. `before` is its first part, if the server paused."""
 
-    __slots__ = ("_before", "_blocks", "_calls", "_container", "_details", "_id", "_model", "_names", "_open",
+    __slots__ = ("_before", "_blocks", "_calls", "_container", "_details", "_first", "_id", "_model", "_names", "_open",
                  "_reason", "_stopped", "_unknown_events", "_usage", "done")  # fmt: skip
 
     def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
@@ -89,6 +89,8 @@ class AnthropicDecoder:
         self._model = model
         self._names = names
         self._before = before
+        # The place of the first block in the answer, and the blocks so far.
+        self._first = 0 if before is None else len(before.content)
         self._blocks: list[AnthropicBlock] = []
         self._calls = 0
         self._open: dict[int, AnthropicBlock] = {}
@@ -169,8 +171,8 @@ class AnthropicDecoder:
         match event if is_named else self._find_event_name(event, data):
             case "content_block_start":
                 got = self._decode(BlockStart, data)
-                if got.index in self._open:  # a block that never stopped ends where another one takes its index
-                    out += self._stop_block(got.index)
+                # A block that never stopped ends where another one takes its index.
+                out += self._stop_block(got.index)
                 out += self._start_block(got.index, got.content_block, data)
             case "content_block_stop":
                 out += self._stop_block(self._decode(BlockStop, data).index)
@@ -260,10 +262,10 @@ class AnthropicDecoder:
         return (ThinkingStart(grown.at),)
 
     def _add_block(self, index: int, kind: str) -> AnthropicBlock:
-        at = len(self._blocks) + (0 if self._before is None else len(self._before.content))
-        block = self._open[index] = AnthropicBlock(at, kind)
-        self._blocks.append(block)
-        check_block_count(len(self._blocks))
+        blocks = self._blocks
+        block = self._open[index] = AnthropicBlock(self._first + len(blocks), kind)
+        blocks.append(block)
+        check_block_count(len(blocks))
         return block
 
     def _add_delta(self, got: BlockDelta, data: str) -> Sequence[StreamEvent]:

@@ -94,8 +94,8 @@ class OpenAIChatDecoder:
 
     def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
-        at, end, blocks = 0, len(events), self._blocks
-        while at < end and not self.done:
+        at, end, blocks = 0, 0 if self.done else len(events), self._blocks
+        while at < end:
             # The fast path: nearly every event holds only more text, or more arguments.
             call = blocks.growing
             frame = self._frame if blocks.has_open_text else None if call is None else call.frame
@@ -115,6 +115,7 @@ class OpenAIChatDecoder:
                 found = self._decode_leniently(event, data)
                 if self.done:
                     self._stop_blocks(out)
+                    return
                 if found is None:
                     continue
                 chunk = found
