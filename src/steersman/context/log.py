@@ -103,12 +103,13 @@ class Log:
         """Add a message and give its entry id."""
         if type(message) not in _MESSAGES:
             _check_message(message)
-        entry = MessageEntry(self.mint("entry"), message)
+        entry_id = self.mint("entry")
+        entry = MessageEntry(entry_id, message)
         self._entries.append(entry)
-        self._add_message(entry.id, message)
+        self._add_message(entry_id, message)
         if self.listener is not None:
             self.listener(entry)
-        return entry.id
+        return entry_id
 
     def append_results(self, results: Sequence[ToolResultMessage]) -> None:
         """Add the results of tool calls; all in one step, unless a listener is told of each."""

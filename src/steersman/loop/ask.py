@@ -171,6 +171,8 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
     async for batch in batches:
         if len(channel.buffer) >= channel.limit:
             await channel.wait_for_reader()
+        if type(batch[0]) is StreamStart:
+            batch = batch[1:]
         while batch:
             event = batch[0]
             if type(event) in DELTAS:
@@ -188,8 +190,7 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
                 return event.message
             else:
                 emitted = 1
-                if type(event) is not StreamStart:
-                    _report_attempt(run, state, event)
+                _report_attempt(run, state, event)
             batch = batch[emitted:]
         state.take_more(run, batches)
     # The normal form always has a terminal event: a stream that ends without one was closed from outside.
@@ -200,16 +201,17 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
     """Add the answer to the log, add its usage and emit `message_end`."""
     message = _complete(run, state, message)
-    run.ending.error = _describe_failure(run, state, message) if message.failed else None
+    is_failed, usage = message.failed, message.usage
+    run.ending.error = _describe_failure(run, state, message) if is_failed else None
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
-    if message.usage.known and not state.is_counted:
-        run.add_usage(message.usage)
+    if usage.known and not state.is_counted:
+        run.add_usage(usage)
     elif not state.is_counted:
         log = run.context.log
         count_unreported(run, message, max(0, log.tokens - log.estimator(message)))
-    if message.usage.total is not None and not message.failed:
+    if usage.known and not is_failed:
         run.context.head.mark_billed()
     run.emit_message(MessageEnd, message)
     return message
@@ -378,16 +380,15 @@ def _describe_failure(run: Run, state: ResponseStreamState, message: AssistantMe
 
 def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
     """Fill in model, provider and time, make the ids unique, and let the stop reason fit the content."""
-    calls = message.tool_calls
-    reason = message.stop_reason
+    calls, content, reason = message.tool_calls, message.content, message.stop_reason
     if reason in ("stop", "tool_use"):
         # Servers do not always say that a call was truncated.
         reason = "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use"
+    if calls:
+        content = make_ids_unique(content, calls, run.context.log.call_ids, run.new_id)
     return msgspec.structs.replace(
         message,
-        content=make_ids_unique(message.content, calls, run.context.log.call_ids, run.new_id)
-        if calls
-        else message.content,
+        content=content,
         stop_reason=reason,
         timestamp=message.timestamp or state.timestamp,
         model=message.model or state.model,
