@@ -42,7 +42,9 @@ BROKEN = {
     "bash(X=1 ls:*)": "not the beginning of one simple command",
     "bash($x:*)": "not the beginning of one simple command",
     "bash(ls src/* x:*)": "only at the end",
+    "bash(command=rm*)": r"the command itself in parentheses: bash\(rm\*\)",
     "write()": "names no path",
+    "Read( Path = .env)": r"the path itself in parentheses: read\(.env\)",
     "write(../x)": r"'\.\.'",
     "write(src/../x)": r"'\.\.'",
     "write(src**)": "whole folders",
@@ -62,6 +64,13 @@ BROKEN = {
 def test_a_rule_that_cannot_be_meant_is_refused_with_what_is_wrong(rule: str) -> None:
     with pytest.raises(ValueError, match=rf"The rule .* in allow cannot be used: .*{BROKEN[rule]}"):
         Approval(allow=[rule])
+
+
+def test_a_rule_with_the_name_of_an_argument_that_has_none_denies_nothing_and_is_refused() -> None:
+    for rule in ("bash(command=rm*)", "read(path=.env)"):
+        with pytest.raises(ValueError, match="itself in parentheses"):
+            Approval(deny=[rule])
+    Approval(deny=["write(year=2026/**)", "deploy(path=x)", "bash(command -v:*)"])
 
 
 RUNNERS = (

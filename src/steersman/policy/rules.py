@@ -281,6 +281,10 @@ def _parse_tool_name(text: str, use: str) -> str:
 
 
 def _parse_subject(name: str, pattern: str, use: str, roots: tuple[str, ...]) -> _Subject:
+    argument, equals, value = [part.strip() for part in pattern.partition("=")]
+    unnamed = "command" if name == SHELL else "path" if name in _PATHS else None
+    if equals and argument.lower() == unnamed:
+        raise ValueError(f"a rule for {name} has the {unnamed} itself in parentheses: {name}({value})")
     if name == SHELL:
         return parse_allowed_command(pattern) if use == "allow" else parse_forbidden_command(pattern)
     if name in _PATHS:
