@@ -43,10 +43,12 @@ class StderrMessages:
 
     def notify(self, text: str) -> None:
         """Writes one line that starts with the name of the command."""
+        # Before it is wrapped, as a key on two lines would not be found.
+        text = make_key_redactor()(sanitize_line(text))
         if self.redirect is not None:
-            self.redirect(sanitize_line(text))
+            self.redirect(text)
         else:
-            self.write_lines("\n".join(wrap(f"steersman: {sanitize_line(text)}", count_columns(STDERR))))
+            self.write_lines("\n".join(wrap(f"steersman: {text}", count_columns(STDERR))))
 
     def write_lines(self, text: str) -> None:
         """Writes lines as they are, but sanitized and without keys."""
