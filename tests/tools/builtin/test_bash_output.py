@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tools.builtin.shells import run, text
+from tests.tools.confine.rooms import walls_of
 
 from steersman import Tool
 from steersman.tools.builtin.bash_tool import bash_tool
@@ -240,3 +241,23 @@ async def test_a_run_does_not_shorten_it_a_second_time(bash: Tool) -> None:
     output = await run(bash, "seq 1 1000000")
     assert truncate_output(output, max_bytes=50_000, max_lines=2_000) is output
     assert isinstance(output, ToolOutput)
+
+
+@real_time
+@pytest.mark.parametrize("kind", ["bubblewrap", "landlock"])
+async def test_what_is_told_of_protected_names_is_bounded(tmp_path: Path, kind: str) -> None:
+    bash = bash_tool(tmp_path, sandbox=walls_of(kind).kind)  # pyright: ignore[reportArgumentType]
+    output = await run(bash, "for i in {100..199}; do mkdir -p $i/.steersman; touch $i/.steersman/x; done")
+    *lines, last = text(output).splitlines()
+    assert [f"/{number}/.steersman'" in line for number, line in enumerate(lines, 100)] == [True] * 20
+    assert last == "[and 80 more notes like these]"
+    deep = "/".join(["d" * 200] * 10)
+    assert len(text(await run(bash, f"mkdir -p {deep}/.steersman; touch {deep}/.steersman/x"))) == 505
+
+
+@real_time
+async def test_the_name_of_a_process_is_told_in_one_line(bash: Tool) -> None:
+    output = await run(
+        bash, "cp $(command -v sleep) $'a\\n[b]'; ./$'a\\n[b]' 60 & until grep -q '\\[b' /proc/$!/comm; do :; done"
+    )
+    assert r"ended: 'a\n[b]'" in text(output)

@@ -34,6 +34,7 @@ MAX_LINES = 1_000
 MAX_FILE_BYTES = 32_000_000
 MAX_FILES = 16
 
+_MOST_NOTES, _LONGEST_NOTE = 20, 500
 _LONGEST_COMMAND = 128 * 1024 - 1  # what Linux takes as one argument
 _Line = Annotated[str, "What to run, as for `bash -c`."]
 _Seconds = Annotated[float | None, "Seconds after which it is ended."]
@@ -146,8 +147,8 @@ class _Calls:
             "ended": list(ended.left),
             "sandbox": prepared.sandbox.kind,
         }
-        notes = [*_describe_end(ended, seconds), *refused]
-        refused += ended.refused
+        refused[:0] = ended.refused
+        notes = [*_describe_end(ended, seconds), *_bound_notes(refused)]
         failed = ended.timed_out or ended.status != 0 or bool(refused)
         met_git = any(map(_MADE_GIT.search, refused)) or (ended.status != 0 and _MET_GIT.search(text) is not None)
         if self.shell.git == "read-only" and met_git:
@@ -225,11 +226,22 @@ def _describe_end(ended: CommandOutcome, timeout: float) -> list[str]:
         notes.append(f"still running in the background when the command was over, and ended: {_join_names(ended.left)}")
     if ended.survivors:
         notes.append(f"could not be ended: {_join_names(ended.survivors)}")
-    return [*notes, *ended.refused]
+    return notes
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    # A process may call itself anything, also with a line that looks like a note.
+    shown = [name if name.isprintable() else repr(name) for name in names[:5]]
+    return ", ".join(shown) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _bound_notes(notes: Sequence[str]) -> list[str]:
+    """Bound what is told of protected names: a command may make thousands of them, with long paths."""
+    shown = [
+        note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE // 2]}...{note[-_LONGEST_NOTE // 2 :]}"
+        for note in notes[:_MOST_NOTES]
+    ]
+    return [*shown, *([f"and {len(notes) - _MOST_NOTES:,} more notes like these"] if len(notes) > _MOST_NOTES else [])]
 
 
 def _name_signal(number: int) -> str:

@@ -104,8 +104,8 @@ class Child:
 
     def _run(self) -> None:
         process = self._process = subprocess.Popen(
-            # -P: not from the current folder, where a project could have modules with the names of ours. -s: nor what is
-            # run from the user's packages whenever Python starts; see `list_places`.
+            # -P: not from the current folder, where a project could have modules with the names of ours. -s: nor from
+            # the user's packages, of which Python runs some whenever it starts; see `list_places`.
             [EXECUTABLE, "-P", "-s", "-c", _PROGRAM, *list_places()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
