@@ -357,6 +357,35 @@ async def test_a_message_that_is_refused_is_no_task(tmp_path: Path) -> None:
     assert [task["id"] for task in listed] == [one["result"]["task"]["id"] for one in answers if "result" in one]
 
 
+async def test_a_message_for_a_task_that_is_about_to_end_is_refused() -> None:
+    """It would start a run that is no task, and whose answer the client never sees."""
+    reached, stopped = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def linger() -> str:
+        """Take some time to stop."""
+        try:
+            reached.set()
+            await asyncio.Event().wait()
+        finally:
+            await stopped.wait()
+        return ""
+
+    async with run_server(make_agent(call("linger"), "For nobody.", tools=[linger])) as client:
+        sent = {"message": say("Begin.", contextId="c"), "configuration": {"returnImmediately": True}}
+        task = (await ask(client, "SendMessage", **sent))["result"]["task"]
+        await reached.wait()
+        await client.act("c", "abort")
+        steered = asyncio.create_task(ask(client, "SendMessage", message=say("Go on.", taskId=task["id"])))
+        await client.send("GET", "/sessions/c")
+        stopped.set()
+        refused = await steered
+        ended = await client.find("c", "agent_end")
+        _, shown = await client.send("GET", "/sessions/c")
+    assert refused["error"]["code"] == -32004
+    assert (ended["end_reason"], shown["status"], shown["queued"]) == ("aborted", "idle", [])
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [(b"{", -32700), (b"[]", -32600), (b'{"jsonrpc":"2.0","id":{},"method":"GetTask"}', -32600),

@@ -164,7 +164,7 @@ class A2AFront:
             act = partial(live.approve if approved else live.deny, id, by=BY)
             with live.note(key, {"id": id}):
                 return await self._tell(live, note, act, telling.translator)
-        if telling.is_over or not live.is_busy:
+        if telling.is_over or not live.is_busy or live.is_ending:  # what comes then starts a run that is no task
             raise RpcError(UNSUPPORTED, f"The task {message.task_id!r:.200} has ended. Send a message without its id.")
         await live.steer(read_message(message.parts), key=key)
         return telling
