@@ -148,7 +148,7 @@ class _Calls:
             "sandbox": prepared.sandbox.kind,
         }
         refused[:0] = ended.refused
-        notes = [*_describe_end(ended, seconds), *_bound_notes(refused)]
+        notes = [*_describe_end(ended, seconds), *_limit_notes(refused)]
         failed = ended.timed_out or ended.status != 0 or bool(refused)
         met_git = any(map(_MADE_GIT.search, refused)) or (ended.status != 0 and _MET_GIT.search(text) is not None)
         if self.shell.git == "read-only" and met_git:
@@ -235,8 +235,8 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _bound_notes(notes: Sequence[str]) -> list[str]:
-    """Bound what is told of protected names: a command may make thousands of them, with long paths."""
+def _limit_notes(notes: Sequence[str]) -> list[str]:
+    """Limit what is told of protected names: a command may make thousands of them, with long paths."""
     shown = [
         note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE // 2]}...{note[-_LONGEST_NOTE // 2 :]}"
         for note in notes[:_MOST_NOTES]
