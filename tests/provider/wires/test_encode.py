@@ -16,7 +16,14 @@ from steersman.context.repair import Repairer, repair
 from steersman.tools.tool import Tool, tool
 from steersman.types.content import ImageContent, TextContent, ToolCall
 from steersman.types.frozen import MemoList
-from steersman.types.messages import AgentMessage, AssistantMessage, Message, ToolResultMessage, user_message
+from steersman.types.messages import (
+    AgentMessage,
+    AssistantMessage,
+    Message,
+    ToolResultMessage,
+    UserMessage,
+    user_message,
+)
 from steersman.types.model import Request, StreamOptions, ToolSpec
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -183,3 +190,38 @@ def test_a_call_that_could_not_be_read_goes_back_as_an_object(name: str) -> None
     ]
     body = encode(name, repair(messages, provider=model.provider, model=model.id))
     assert calls_in(name, msgspec.json.decode(body)) == [("add", {"_raw": "[1"})]
+
+
+def shown(name: str, *pictures: ImageContent) -> bytes:
+    """A request in which the user, a tool and a failed tool show these pictures."""
+    call, failed = ToolCall("c1", "add", {}), ToolCall("c2", "add", {})
+    messages: list[AgentMessage] = [user_message("Look."), said(name, call, failed)]
+    messages += [result("c1", TextContent("Here:"), *pictures), result("c2", *pictures)]
+    messages.append(UserMessage([TextContent("Look."), *pictures]))
+    model = READINGS[name].model
+    return encode(name, repair(messages, provider=model.provider, model=model.id))
+
+
+@pytest.mark.parametrize("name", ["anthropic", "bedrock", "google"])
+@each_row("kind", ["image/svg+xml", "image/bmp", "image/tiff", "image/x-icon", "image/gif"])
+def test_a_picture_of_a_type_that_the_server_refuses_is_named(name: str, kind: str) -> None:
+    """It would fail every later request of the conversation."""
+    body = shown(name, ImageContent("aGk=", kind))
+    if kind == "image/gif" and name != "google":
+        assert b"aGk=" in body
+        return
+    assert body.count(f"[a picture of type {kind}, which this model does not take]".encode()) == 3
+    assert b"aGk=" not in body
+
+
+@pytest.mark.parametrize("name", ["anthropic", "bedrock", "google"])
+@each_row("kind", ["image/jpg", "image/JPEG", "image/PNG"])
+def test_a_picture_goes_out_under_the_name_of_its_type_that_servers_know(name: str, kind: str) -> None:
+    body = shown(name, ImageContent("aGk=", kind))
+    assert body.count(b"aGk=") == 3
+    assert kind.encode() not in body
+    assert body.count(b"jpeg") + body.count(b"png") == 3
+
+
+def test_gemini_takes_documents_as_well() -> None:
+    assert b'"mimeType":"application/pdf"' in shown("google", ImageContent("aGk=", "application/pdf"))

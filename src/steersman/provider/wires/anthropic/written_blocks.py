@@ -11,6 +11,7 @@ import msgspec
 
 from steersman.provider.wires.anthropic.decode import PAUSED
 from steersman.provider.wires.anthropic.events import OPAQUE, split_fields
+from steersman.provider.wires.pictures import fit_picture
 from steersman.provider.wires.protocol import encode_json
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage
@@ -18,6 +19,7 @@ from steersman.types.model import Model
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _FOREIGN_ID = "x-"
+_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _STRICT = (".anthropic.com", ".googleapis.com", ".amazonaws.com", ".azure.com")
 
 
@@ -187,6 +189,8 @@ def _is_thinking(block: Content) -> bool:
 
 def build_block(block: Content) -> dict[str, Any] | None:
     """Build text or an image; blank text is left out, because the API refuses it."""
+    if type(block) is ImageContent:
+        block = fit_picture(block, _PICTURES)
     if type(block) is TextContent:
         text, signature = block.text, block.signature
         if not text or text.isspace():
@@ -195,8 +199,7 @@ def build_block(block: Content) -> dict[str, Any] | None:
             return {"type": "text", "text": text, "citations": msgspec.Raw(signature.encode("utf-8", "replace"))}
         return {"type": "text", "text": text}
     if type(block) is ImageContent:
-        kind = "image/jpeg" if block.mime_type == "image/jpg" else block.mime_type
-        return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": block.data}}
+        return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
     return None
 
 

@@ -15,11 +15,13 @@ import msgspec
 
 from steersman.provider.wires.alternating import ASSISTANT, END, USER, AlternatingMessages, encode_new_messages
 from steersman.provider.wires.bedrock.events import OPAQUE
+from steersman.provider.wires.pictures import fit_picture
 from steersman.provider.wires.protocol import ToolNames, encode_json
 from steersman.types.content import Content, ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
 
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _MEMO = "bedrock"
 _NO_OUTPUT = encode_json({"text": "(no output)"})
 
@@ -124,12 +126,13 @@ def _is_thinking(block: Content) -> bool:
 
 
 def _encode_block(block: Content) -> bytes | None:
+    if isinstance(block, ImageContent):
+        block = fit_picture(block, _PICTURES)
     if isinstance(block, TextContent):
         return encode_json({"text": block.text}) if block.text and not block.text.isspace() else None
     if isinstance(block, ImageContent):
         form = block.mime_type.partition("/")[2]
-        kind = "jpeg" if form == "jpg" else form
-        return encode_json({"image": {"format": kind, "source": {"bytes": block.data}}})
+        return encode_json({"image": {"format": form, "source": {"bytes": block.data}}})
     return None
 
 

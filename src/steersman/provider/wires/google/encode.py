@@ -18,6 +18,7 @@ from steersman.provider.streaming.output_tool import OutputMode
 from steersman.provider.wires.google.decode import OPAQUE
 from steersman.provider.wires.google.schema import convert_schema
 from steersman.provider.wires.google.tools import ToolSet, encode_tools
+from steersman.provider.wires.pictures import fit_picture
 from steersman.provider.wires.protocol import encode_json, memoize_by_identities
 from steersman.provider.wires.token_budget import limit_output_tokens
 from steersman.types.content import (
@@ -26,6 +27,7 @@ from steersman.types.content import (
     TextContent,
     ThinkingContent,
     ToolCall,
+    join_text_blocks,
     replace_lone_surrogates,
 )
 from steersman.types.frozen import MemoList
@@ -43,6 +45,7 @@ _SHORTEST_MINTED = len("call_0123456789ab_0")
 _MODES = {"none": "NONE", "required": "ANY"}
 _BUDGETS = {"minimal": 512, "low": 2_048, "medium": 8_192, "high": 24_576}
 _MIN_THINKING_BUDGET = 512
+_PICTURES = frozenset(("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"))
 _MEMO = "google"
 
 
@@ -192,16 +195,18 @@ class _EncodedMessages:
     def _build_answer(self, content: Sequence[Content]) -> list[Any]:
         """Build the parts of an answer; the first call carries the signature for all calls."""
         parts: list[Any] = []
+        part: dict[str, Any]
         unsigned = self.signs
         for block in content:
             if type(block) is ToolCall:
                 parts.append(self._build_call(block, block.signature or (UNSIGNED if unsigned else None)))
                 unsigned = False
             elif type(block) is TextContent:
-                part: dict[str, Any] = {"text": block.text}
+                part = {"text": block.text}
                 parts.append(part if block.signature is None else _add_signature(part, block.signature))
             elif type(block) is ImageContent:
-                parts.append(_add_signature(_build_part(block), UNSIGNED if self.signs else None))
+                part = _build_part(block)
+                parts.append(_add_signature(part, UNSIGNED) if self.signs and "inlineData" in part else part)
             elif type(block) is ThinkingContent:
                 parts.append(_build_thought(block))
         return parts
@@ -224,8 +229,9 @@ class _EncodedMessages:
         if len(content) == 1 and type(block := content[0]) is TextContent:
             text = block.text
         else:
-            images = [_build_part(block) for block in content if type(block) is ImageContent]
-            text = message.text or ("(see the image)" if images else "")
+            fitting = [_fit_picture(block) if type(block) is ImageContent else block for block in content]
+            images = [_build_part(block) for block in fitting if type(block) is ImageContent]
+            text = join_text_blocks(fitting) or ("(see the image)" if images else "")
         response = {"error": text} if message.is_error else {"output": text}
         fields: dict[str, Any] = {"id": call_id, "name": name, "response": response}
         if len(call_id) >= _SHORTEST_MINTED:
@@ -281,7 +287,14 @@ def _build_thought(block: ThinkingContent) -> Any:
     return _add_signature({"text": block.thinking, "thought": True}, block.signature)
 
 
+def _fit_picture(image: ImageContent) -> ImageContent | TextContent:
+    """Return the image, or a text in its place; what is no image but a document, a sound or a film stays as it is."""
+    return fit_picture(image, _PICTURES) if image.mime_type[:6].lower() == "image/" else image
+
+
 def _build_part(block: Content) -> dict[str, Any]:
+    if isinstance(block, ImageContent):
+        block = _fit_picture(block)
     if isinstance(block, ImageContent):
         return {"inlineData": {"mimeType": block.mime_type, "data": block.data}}
     assert isinstance(block, TextContent)  # the transcript repair makes sure of it

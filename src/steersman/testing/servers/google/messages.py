@@ -31,6 +31,8 @@ _MARKS = frozenset(("thought", "thoughtSignature", "videoMetadata", "mediaResolu
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _MIME = re.compile(r"(?:image|audio|video|text|application)/[\w.+-]+")
 
+_PICTURES = ("image/png", "image/jpeg", "image/webp", "image/heic", "image/heif")
+
 CALL_TURN = (
     "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
 )
@@ -150,7 +152,8 @@ def _find_data_fault(at: str, part: Json) -> str | None:
 
 def _find_blob_fault(at: str, blob: Any) -> str | None:
     fields = cast(Json, blob) if isinstance(blob, dict) else {}
-    if not _MIME.fullmatch(str(fields.get("mimeType", ""))):
+    kind = str(fields.get("mimeType", ""))
+    if not _MIME.fullmatch(kind) or (kind.startswith("image/") and kind not in _PICTURES):
         return f"Unsupported MIME type: {fields.get('mimeType', '')}"
     if not fields.get("data") or not _is_base64(fields["data"]):
         return f"Invalid value at '{at}.data' (TYPE_BYTES), Base64 decoding failed for \"{fields.get('data', '')}\""
