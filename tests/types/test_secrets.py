@@ -183,6 +183,17 @@ def test_what_looks_like_a_key_is_not_shown_not_even_half_of_it(key: str) -> Non
         assert "01" not in redact_key_patterns(f"no: {key} {'x' * 100}", most)
 
 
+@pytest.mark.parametrize("key", ["pa\"ss'word-0123", "schl\u00fcssel-0123", "\u20ac0123456789", "key-\U0001f511-0123"])
+def test_a_key_is_found_as_python_quotes_texts_and_bytes(key: str) -> None:
+    """failures.md L13: libraries quote the bytes of headers, and exceptions their values."""
+    for quoted in (
+        repr(key)[1:-1],
+        ascii(key)[1:-1].replace("\\U0001f511", "\\ud83d\\udd11"),
+        repr(key.encode())[2:-1],
+    ):
+        assert redact(f"no {quoted}, no", key) == "no [redacted], no"
+
+
 @pytest.mark.parametrize("key", ["sk-proj/abc+defghi=", "acme:sk-abcdef:ghijklm", "acmeco:abcdefghi"])
 def test_a_key_that_only_in_part_looks_like_one_is_not_shown(key: str) -> None:
     """failures.md L13: what servers send in a stream is searched for what looks like a key before that key is known."""

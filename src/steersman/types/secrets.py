@@ -17,13 +17,17 @@ _MAX_KEY_LENGTH = 4_000
 _SCHEMES = ("basic", "bearer", "digest", "token")
 # How values begin that are alike in nothing else: a URL, or a header with the name of a scheme.
 _COMMON_BEGINNING = re.compile(rf"(?:[a-z][a-z0-9+.-]{{0,15}}://|(?:{'|'.join(_SCHEMES)})\s+)?", re.IGNORECASE)
-# How a text may quote characters of a key: escapes of JSON, percent-encoding, references of HTML, each also twice over.
+# How a text may quote characters of a key: escapes of JSON, or those of Python in the `repr` of texts and bytes,
+# percent-encoding, references of HTML, each also twice over.
 # Encoders differ in what they escape: .NET writes "+" as an escape in JSON, PHP "/", templates of Go "+" in HTML. Each
 # escape is one character, which may have several parts in UTF-8 or UTF-16.
 _NEXT = "%(?:25)*[89ab][0-9a-f]"
+_NEXT_BYTE = r"\\++x[89ab][0-9a-f]"
+_BYTES = rf"x(?:[cd][0-9a-f]{_NEXT_BYTE}|e[0-9a-f](?:{_NEXT_BYTE}){{2}}|f[0-7](?:{_NEXT_BYTE}){{3}}|[0-9a-f]{{2}})"
+_UNITS = r"u(?:d[89ab][0-9a-f]{2}\\++ud[c-f][0-9a-f]{2}|[0-9a-f]{4})"
 _ESCAPE = re.compile(
     r"[\\%&](?:"  # what all begin with comes first, so that the search is fast
-    r"(?<=\\)(?<!\\\\)(?:\\*+(?:[\"/bfnrt]|ud[89ab][0-9a-f]{2}\\++ud[c-f][0-9a-f]{2}|u[0-9a-f]{4})|\\(?:\\\\)?(?!\\))"
+    rf"(?<=\\)(?<!\\\\)(?:\\*+(?:[\"'/bfnrt]|{_UNITS}|{_BYTES})|\\(?:\\\\)?(?!\\))"
     rf"|(?<=%)(?:25)*(?:[cd][0-9a-f]{_NEXT}|e[0-9a-f](?:{_NEXT}){{2}}|f[0-7](?:{_NEXT}){{3}}|[0-9a-f]{{2}})"
     r"|(?<=&)(?:amp;)*(?:amp|lt|gt|quot|apos|#0{0,6}[0-9]{1,6}|#x0{0,6}[1-9a-f][0-9a-f]{0,4});)",
     re.IGNORECASE,
@@ -86,8 +90,8 @@ def _read_beginning(key: str) -> str:
 def _unescape(found: re.Match[str]) -> str:
     """The one character that an escape stands for."""
     escape = found[0].lower()
-    if escape[0] == "%":
-        codes = bytes([int(part[-2:], 16) for part in escape.split("%")[1:]])
+    if (mark := "%" if escape[0] == "%" else "x") in escape and escape[0] != "&":
+        codes = bytes([int(part[-2:] if mark == "%" else part[:2], 16) for part in escape.split(mark)[1:]])
         try:
             return codes.decode()
         except UnicodeDecodeError:  # older programs write Latin-1
