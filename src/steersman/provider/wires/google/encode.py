@@ -159,7 +159,7 @@ class _EncodedMessages:
         self.signs = signs
         self.count = 0
         self.bytes = bytearray()
-        # The parts of the last content, if it holds results, and where that begins.
+        # The results at the end, the images in them that stand in a content of their own, and where that begins.
         self._results: list[dict[str, Any]] = []
         self._images: list[dict[str, Any]] = []
         self._results_start = 0
@@ -185,7 +185,10 @@ class _EncodedMessages:
     def _write_results(self) -> None:
         if self._results:
             self._results_start = len(self.bytes)
-            self._write({"role": "user", "parts": self._results + self._images})
+            self._write({"role": "user", "parts": self._results})
+            if self._images:
+                # Older models may count what stands beside the results as results, and refuse the request.
+                self._write({"role": "user", "parts": self._images})
 
     def _write(self, content: dict[str, Any]) -> None:
         if self.bytes:

@@ -175,8 +175,8 @@ def _find_order_fault(turns: Sequence[Json]) -> str | None:
     for turn in turns:
         results = [cast(Json, part["functionResponse"]) for part in list_parts(turn) if "functionResponse" in part]
         if calls:
-            if len(results) != len(calls):
-                return COUNT
+            if len(results) != len(calls) or len(list_parts(turn)) != len(results):
+                return COUNT  # older models count whatever stands beside the results, too
             if not all(map(_answers, calls, results)):
                 return "Please ensure that the function response parts match the function call parts of the call turn."
         elif results:
