@@ -216,6 +216,35 @@ async def test_what_a_command_makes_in_subfolders_is_set_aside(room: Room, walls
     assert (await run(bash, "true")).content == "(no output)"
 
 
+# In the temporary folder a command may make a repository, which stays until the tool is gone.
+LINKED = {
+    "a link": "evil $TMPDIR/s/.git; ln -s $TMPDIR/s new",
+    "in the place of a folder": "evil $TMPDIR/s/.git; rmdir sub; ln -s $TMPDIR/s sub",
+    "a link through a link": "evil $TMPDIR/s/.git; ln -s $TMPDIR a; ln -s a/s new",
+    "a link in the temporary folder": "evil $TMPDIR/s/.git; ln -s s $TMPDIR/t; ln -s $TMPDIR/t sub/new",
+    "a bare one": "evil $TMPDIR/s; ln -s $TMPDIR/s new",
+}
+
+
+@pytest.mark.parametrize("name", LINKED)
+async def test_no_link_to_the_temporary_folder_stays(room: Room, walls: Confinement, name: str) -> None:
+    """docs/bash.md: what a command makes in a subfolder runs nothing, also where the folder is elsewhere."""
+    (room.root / "sub").mkdir()
+    (room.root / "fine").symlink_to("sub")
+    bash = bash_tool(room.root, sandbox=named(walls))
+    output = await run(bash, prepare(room, LINKED[name]))
+    for folder in room.root.glob("**/"):
+        await asyncio.to_thread(ask_git, folder)
+    for folder in (room.root / "new", room.root / "sub", room.root / "sub" / "new"):
+        if folder.is_dir():
+            await asyncio.to_thread(ask_git, folder)
+    assert not (room.outside / "pwned").exists()
+    assert output.is_error
+    assert "[commands may not link to the temporary folder: " in text(output)
+    assert (room.root / "fine").is_symlink()
+    assert (await run(bash, "true")).content == "(no output)"
+
+
 # Each of them is found by git once the name around it has become another one.
 INSIDE = {
     "in settings": "evil sub/.steersman/.git",

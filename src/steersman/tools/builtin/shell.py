@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 # Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.confine.changed_folders import note_change, note_command
 from steersman.tools.confine.command_environment import COMMAND_ENVIRONMENT
-from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, set_aside
+from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, remove_links, set_aside
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import Git, SandboxPaths, find_sandbox_paths, select_nested
@@ -170,6 +170,7 @@ class Shell:
                 return path not in known and bool(select_nested(self.root, [path], self.git))
 
             notes = set_aside(filter(is_new, self._snapshot.refresh(is_new)))
+            notes += remove_links(self._snapshot.links)
             if was_complete and not self._snapshot.is_complete:
                 notes.append(
                     f"there are now more than {MAX_FOLDERS:,} folders, so not all were searched for git repositories, "

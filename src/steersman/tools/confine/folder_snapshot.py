@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from typing import NamedTuple
 
 from steersman.tools.confine.enforcement import Guard, give_rights, open_in_place, restore_guards
+from steersman.tools.confine.links import list_links
 from steersman.tools.confine.write_protection import repository_writes
 
 MAX_FOLDERS = 20_000
@@ -32,17 +33,18 @@ _Stamp = tuple[int, int, int]
 
 
 class _Folder(NamedTuple):
-    """The stamp of a folder when it was read, the paths of its folders, and those of the protected names in it."""
+    """The stamp of a folder when it was read, and the paths of its folders, its protected names, and its links out."""
 
     stamp: _Stamp | None
     folders: list[str]
     found: list[str]
+    links: list[str]
 
 
 class FolderSnapshot:
     """The folders below a root, nearest first, at most `most`, and without those in `skipped`.
 
-    `is_complete` says after a refresh that there were no more.
+    `is_complete` says after a refresh that there were no more, and `links` are those that lead into one of `skipped`.
     """
 
     def __init__(self, root: str, *, skipped: Iterable[str] = (), most: int = MAX_FOLDERS) -> None:
@@ -51,6 +53,7 @@ class FolderSnapshot:
         self._most = most
         self._folders: dict[str, _Folder] = {}
         self.is_complete = True
+        self.links: list[str] = []
 
     def refresh(self, is_new: Callable[[str], bool] | None = None) -> set[str]:
         """Find the protected names below the root's own, and the HEAD of each bare repository, also of the root.
@@ -87,12 +90,14 @@ class FolderSnapshot:
             if is_new is not None:
                 waiting.extend(filter(is_new, folder.found))
         self._folders = fresh
+        self.links = [link for folder in fresh.values() for link in folder.links]
         self.is_complete = not waiting
         return found
 
     def _read(self, path: str, stamp: _Stamp) -> _Folder:
         folders: list[str] = []
         found: list[str] = []
+        links: list[str] = []
         names: set[str] = set()
         now = time.time_ns()
         try:
@@ -104,13 +109,22 @@ class FolderSnapshot:
                         found.append(entry.path)
                     elif entry.is_dir(follow_symlinks=False) and entry.path not in self._skipped:
                         folders.append(entry.path)
+                    elif self._skipped and entry.is_symlink() and self._leads_into_skipped(entry.path):
+                        links.append(entry.path)
         except OSError:
-            return _Folder(None, folders, found)  # deleted, or unreadable for us and so for the command
+            return _Folder(None, folders, found, links)  # deleted, or unreadable for us and so for the command
         if path == self._root:
             found = []  # these are protected in another way, also while a command runs
         if names >= _BARE or names >= _LINKED:
             found.append(os.path.join(path, "HEAD"))
-        return _Folder(stamp if is_settled(stamp[1], now) else None, folders, found)
+        return _Folder(stamp if is_settled(stamp[1], now) else None, folders, found, links)
+
+    def _leads_into_skipped(self, link: str) -> bool:
+        """Whether a link leads into a skipped folder, and not by another link below the root, as the user's may."""
+        real = os.path.realpath(link)
+        if not any(real == folder or real.startswith(folder + os.sep) for folder in self._skipped):
+            return False
+        return [step for step in list_links(link) if step.startswith(self._root + os.sep)][-1:] == [link]
 
 
 def is_settled(changed: int, now: int) -> bool:
@@ -142,6 +156,31 @@ def set_aside(paths: Iterable[str]) -> list[str]:
     chosen -= {os.path.join(path, "HEAD") for path in chosen}
     guards: list[Guard] = [(path, None, path, False) for path in sorted(chosen, reverse=True)]
     return restore_guards(guards)[::-1]
+
+
+def remove_links(paths: Iterable[str]) -> list[str]:
+    """Remove links that a command has made, by which its temporary folder is in the workspace; return a note for each.
+
+    A repository there is of no concern, until git is used in it by such a link.
+    """
+    notes: list[str] = []
+    for path in paths:
+        parent, name = os.path.split(path)
+        try:
+            place = open_in_place(parent)
+        except OSError:
+            continue  # it has just been moved or deleted
+        try:
+            target = os.readlink(name, dir_fd=place)
+            os.unlink(name, dir_fd=place)
+            notes.append(f"commands may not link to the temporary folder: {path!r}, to {target!r}, has been removed")
+        except FileNotFoundError:
+            continue  # it has just been set aside
+        except OSError:
+            notes.append(f"{path!r} leads to the temporary folder of commands: look at it before you use it")
+        finally:
+            os.close(place)
+    return notes
 
 
 def is_empty_folder(path: str) -> bool:
