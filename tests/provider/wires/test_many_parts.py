@@ -287,7 +287,7 @@ def test_an_answer_has_a_bounded_number_of_blocks(wire: str) -> None:
         read(make(MOST + 1))
 
 
-DEEP = msgspec.Raw(b"[" * 5_000 + b"]" * 5_000)
+DEEP = msgspec.Raw(b"[" * 50_000 + b"]" * 50_000)
 NESTED: dict[str, Callable[[], object]] = {
     "anthropic": lambda: anthropic.read(anthropic.begun() + anthropic.event("content_block_start", more=DEEP)),
     "anthropic, a delta": lambda: anthropic.read(anthropic.event("content_block_delta", more=DEEP)),
