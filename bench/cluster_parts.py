@@ -290,9 +290,10 @@ def _find_children(pid: int) -> list[int]:
 def _read_running(pid: int) -> float:
     """The CPU seconds of the threads of a process, in nanoseconds and not in ticks: many have taken less than one."""
     total = 0
-    for each in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with suppress(OSError):  # it may have ended just now
-            total += int(each.read_text().split()[0])
+    with suppress(OSError):  # it may have ended just now, and so may each of its threads
+        for each in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(OSError):
+                total += int((each / "schedstat").read_text().split()[0])
     return total / 1e9
 
 

@@ -1,11 +1,14 @@
 """What workers cost and how they scale: `python -m bench.scaling [--sessions N] [--turns N] [--steers N]`.
 
-Sessions of scripted tool turns on 1, 2 and 4 workers, against the same in one process: each session is made in the
-same PostgreSQL, with the same records and the same commits before each model call and tool call. The ratio is of the
-CPU time of Steersman (workers, and the program that starts the runs and waits for them) and PostgreSQL together;
-Temporal's development server is shown apart. A run costs more CPU time where few run: caches are cold. So there are two
-ratios: against one process as fast as it can, and against one that has as many runs a second as the workers. Runs a
-second are of wall time. `--sessions 0` measures only steering.
+Sessions of scripted tool turns on 1, 2 and 4 workers, against the same in as many processes without Temporal: each
+session is made in the same PostgreSQL, with the same records and the same commits before each model call and tool call.
+The ratio is of the CPU time of Steersman (workers, and the program that starts the runs and waits for them) and
+PostgreSQL together; Temporal's development server is shown apart. `--sessions 0` measures only steering.
+
+The same run costs more CPU time where few run, and where more processes share the cores: caches are cold. So the goal
+is about processes that have as many runs a second, all together, as the workers had just before. Two more ratios have
+no goal: the workers against one process as fast as it can, and these processes against it, which is how much of the
+first ratio has nothing to do with workers. Runs a second are of wall time.
 
 All of them are measured in turn, in several rounds with a part of the sessions each, and a figure is the median of the
 rounds: so what else the machine does hits all of them alike. Each begins with empty tables and after a checkpoint, so
@@ -40,10 +43,7 @@ AT_ONCE = 40
 WORKERS = (1, 2, 4)
 ROUNDS = 3
 HOLDING = 6
-PACED = 200
-"""The most sessions of one process that is no faster than the workers, in a round."""
-_SINGLE = "one process"
-_AT_PACE = "one process at the pace of {}"
+_AT_PACE = "{} at the pace of {}"
 MILLI = 1e3
 _PATIENCE = 3600
 
@@ -65,20 +65,38 @@ class Measured:
         return self.own + self.calling + self.database
 
 
-async def measure_single(cluster: Cluster, count: int, turns: int, a_second: float = 0.0) -> Measured:
-    """All sessions in one process; so many a second, or as fast as it can."""
+async def measure_processes(
+    cluster: Cluster, processes: int, count: int, turns: int, a_second: float = 0.0
+) -> Measured:
+    """All sessions in so many processes, each with its part of them; so many a second, or as fast as they can.
+
+    Without a pace they have as many sessions open at once as one process; with one, whatever it takes to keep it, as
+    each worker has.
+    """
     await _clear(cluster)
     before = read_cpu(cluster.database_part.pid)
-    words = (cluster.store, count, AT_ONCE, turns, round(a_second, 2))
+    at_once = AT_ONCE if a_second else AT_ONCE // processes
+    shares = [count // processes + (number < count % processes) for number in range(processes)]
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_run_process(cluster, share, at_once, turns, a_second / processes)) for share in shares
+        ]
+    seconds, cpu = max(task.result()[0] for task in tasks), sum(task.result()[1] for task in tasks)
+    database = read_cpu(cluster.database_part.pid) - before
+    records = await _count_records(cluster)
+    return Measured(count / seconds, records / seconds, cpu / count * MILLI, database / count * MILLI)
+
+
+async def _run_process(cluster: Cluster, count: int, at_once: int, turns: int, a_second: float) -> tuple[float, float]:
+    """The seconds and the CPU seconds of one process."""
+    words = (cluster.store, count, at_once, turns, round(a_second, 2))
     command = (sys.executable, "-m", "bench.scaling_child", *map(str, words))
     part = await start_part("one process", command, cwd=ROOT)
     try:
         seconds, cpu = json.loads((await part.wait_for("done ", seconds=_PATIENCE)).removeprefix("done "))
     finally:
         await part.end()
-    database = read_cpu(cluster.database_part.pid) - before
-    records = await _count_records(cluster)
-    return Measured(count / seconds, records / seconds, cpu / count * MILLI, database / count * MILLI)
+    return seconds, cpu
 
 
 async def measure_workers(cluster: Cluster, workers: int, count: int, turns: int) -> Measured:
@@ -231,21 +249,23 @@ async def measure(sessions: int, turns: int, steers: int) -> list[Row]:
 
 
 async def measure_sessions(cluster: Cluster, sessions: int, turns: int) -> list[Row]:
-    """One process and workers; prints a table for docs/scale.md."""
+    """Processes and workers; prints a table for docs/scale.md."""
     taken: defaultdict[str, list[Measured]] = defaultdict(list)
     count = -(-sessions // ROUNDS)
     for number in range(1, ROUNDS + 1):
         say(f"Round {number} of {ROUNDS}, {count} sessions of {turns} tool turns each:")
         await _measure_round(cluster, count, turns, taken)
-    columns = {name: _take_median(found) for name, found in taken.items()}
-    print("\n".join(_make_table(columns)), flush=True)
+    measured = {name: _take_median(found) for name, found in taken.items()}
+    print("\n".join(_make_table(measured)), flush=True)
     rows: list[Row] = []
-    for workers in WORKERS:
-        name = _name_workers(workers)
-        measured, paced = columns[name], columns[_AT_PACE.format(name)]
+    one = measured[_name(1, "process")].cpu
+    for count in WORKERS:
+        workers, processes = _name(count, "worker"), _name(count, "process")
+        paced = _AT_PACE.format(processes, workers)
         rows += [
-            Row(f"{name}: CPU a run without Temporal", "ms", measured.cpu, columns[_SINGLE].cpu, 1.5),
-            Row(f"{name}: the same, one process at the same pace", "ms", measured.cpu, paced.cpu, 1.5),
+            Row(f"{workers}: CPU a run, against {paced}", "ms", measured[workers].cpu, measured[paced].cpu, 1.5),
+            Row(f"{workers}, against 1 process as fast as it can", "ms", measured[workers].cpu, one),
+            Row(f"{paced}, against the same", "ms", measured[paced].cpu, one),
         ]
     return rows
 
@@ -255,16 +275,18 @@ async def _measure_round(cluster: Cluster, count: int, turns: int, taken: dict[s
         taken[name].append(measured)
         say(f"  {name}: {measured.cpu:.1f} ms a run, {measured.runs:.1f} runs a second")
 
-    note(_SINGLE, await measure_single(cluster, count, turns))
-    for workers in WORKERS:
-        name = _name_workers(workers)
-        measured = await measure_workers(cluster, workers, count, turns)
-        note(_AT_PACE.format(name), await measure_single(cluster, min(count, PACED), turns, measured.runs))
-        note(name, measured)
+    for number in WORKERS:
+        workers, processes = _name(number, "worker"), _name(number, "process")
+        note(processes, await measure_processes(cluster, number, count, turns))
+        measured = await measure_workers(cluster, number, count, turns)
+        note(workers, measured)
+        paced = await measure_processes(cluster, number, count, turns, measured.runs)
+        note(_AT_PACE.format(processes, workers), paced)
 
 
-def _name_workers(workers: int) -> str:
-    return f"{workers} worker{'s' if workers > 1 else ''}"
+def _name(number: int, what: str) -> str:
+    plural = "es" if what.endswith("s") else "s"
+    return f"{number} {what}{plural if number > 1 else ''}"
 
 
 def _take_median(found: Sequence[Measured]) -> Measured:
@@ -272,18 +294,16 @@ def _take_median(found: Sequence[Measured]) -> Measured:
     return Measured(*(median(values) for values in zip(*map(astuple, found), strict=True)))
 
 
-def _make_table(columns: dict[str, Measured]) -> list[str]:
+def _make_table(found: dict[str, Measured]) -> list[str]:
     """The lines of a Markdown table."""
-    lines = {
-        "Steersman, ms": [f"{each.own:.1f}" for each in columns.values()],
-        "the program that starts the runs, ms": [f"{each.calling:.1f}" for each in columns.values()],
-        "PostgreSQL, ms": [f"{each.database:.1f}" for each in columns.values()],
-        "together, ms": [f"{each.cpu:.1f}" for each in columns.values()],
-        "Temporal, development server, ms": [f"{each.temporal:.1f}" for each in columns.values()],
-        "runs a second": [f"{each.runs:.1f}" for each in columns.values()],
-        "records a second": [f"{each.records:.0f}" for each in columns.values()],
-    }
-    rows = [["CPU a run", *columns], ["---"] * (1 + len(columns)), *([name, *cells] for name, cells in lines.items())]
+    head = (
+        "CPU a run, ms", "Steersman", "the program that starts the runs", "PostgreSQL", "together",
+        "Temporal, development server", "runs a second", "records a second",
+    )  # fmt: skip
+    rows = [head, ["---"] * len(head)]
+    for name, each in found.items():
+        times = (each.own, each.calling, each.database, each.cpu, each.temporal)
+        rows.append([name, *(f"{time:.1f}" for time in times), f"{each.runs:.1f}", f"{each.records:.0f}"])
     return [f"| {' | '.join(cells)} |" for cells in rows]
 
 
