@@ -20,7 +20,7 @@ from steersman.server.owners import belongs_to, find_id, make_id
 from steersman.server.remote import RemoteSession
 from steersman.server.supervised import Supervisor, WorkerSession, check_queues, refuse_to_open
 from steersman.server.watched_handle import WatchedHandle
-from steersman.session.opening import open_or_create, take_over_handle
+from steersman.session.opening import take_over_handle
 from steersman.session.records import SERVED
 from steersman.session.session import Session
 from steersman.session.stores.store import (
@@ -213,7 +213,7 @@ class Sessions:
             except SessionNotFound:
                 if new_for is None:
                     raise
-            return await self._open(id, await asyncio.to_thread(open_or_create, self.store, id), new_for)
+            return await self._open(id, await asyncio.to_thread(self.store.create, id), new_for)
 
     def _scan(self, hub: Hub) -> None:
         with closing(self.store.open(hub.session_id, write=False)) as handle:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from tests.server.fronts.test_agui import check_frames, join_text, name_run, read_frames, user
-from tests.server.kit import make_agent, run_server
 from tests.server.test_two_servers import run_two
 
 pytestmark = pytest.mark.real_time
@@ -38,16 +36,3 @@ async def test_agui_speaks_to_a_thread_that_is_open_elsewhere(tmp_path: Path) ->
     assert join_text(prompted) == join_text(repeated) == "Let me see. "
     [snapshot] = [frame["messages"] for frame in repeated if frame["type"] == "MESSAGES_SNAPSHOT"]
     assert [message["id"] for message in snapshot if message["role"] == "user"] == ["m1", "m3"]
-
-
-async def test_two_servers_that_hear_of_a_new_thread_at_once_share_it(tmp_path: Path) -> None:
-    """durable.md U2: one of them makes the session, and the other one follows it there."""
-    store, sent = tmp_path / "s.db", {"runId": name_run(), "messages": [user("m1", "Hello.")]}
-    agents = make_agent("Hello, you.")
-    async with run_server(agents, store=store) as a, run_server(agents, store=store) as b:
-        async with asyncio.TaskGroup() as group:
-            told = [group.create_task(read_frames(one, sent)) for one in (a, b)]
-        _, tree = await a.send("GET", "/sessions/thread-1/tree")
-    for task in told:
-        check_frames(task.result())
-    assert [node["title"] for node in tree] == ["Hello.", "Hello, you."]
