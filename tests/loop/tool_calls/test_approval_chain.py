@@ -70,6 +70,53 @@ async def test_a_yes_of_the_sub_agents_own_callback_is_no_answer_to_the_parents_
     assert (shop.log, len(own.asked), len(above.asked)) == ([], 0, 1)
 
 
+@each_row("hooks", [{}, {"before_tool_execution": lambda asked: None}])  # pyright: ignore[reportUnknownLambdaType]  # typed as any callable
+async def test_what_a_sub_agent_has_approved_does_not_run_where_its_parent_asks_by_then(hooks: dict[str, Any]) -> None:
+    """Its mode counts for all calls that have not started; the parent is asked about the call when it is repeated."""
+    shop, above, policy = Shop(), Person(True), Approval("bypass")
+    own: list[str] = []
+
+    async def approve(asked: ToolCall) -> bool:
+        own.append(asked.name)
+        policy.mode = "ask"
+        return True
+
+    deploy = call("deploy", targets=["a"])
+    script = ScriptedModel(answer(deploy), answer(deploy), "done")
+    child = Agent(script.model, tools=shop.tools, approval=Approval(), approve=approve, **hooks)
+    asking = ScriptedModel(answer(call("child", prompt="x")), "ok")
+    agent = Agent(asking.model, tools=[child.as_tool("child", "Has it done.")], approval=policy, approve=above)
+    await agent.run("go")
+    found = [
+        result.text for request, *_ in script.requests for result in request.messages if result.role == "tool_result"
+    ]
+    assert found[-2].startswith("Denied: since it was approved, it has to be asked about elsewhere: 'deploy' can")
+    assert (own, len(above.asked), shop.log, found[-1]) == (["deploy"], 1, ["deploy ['a']"], "done")
+
+
+async def test_a_parent_that_asks_from_now_on_is_asked_where_a_question_waits_for_another() -> None:
+    """Where it has no approver that denies the call, and the run goes on."""
+    shop, policy = Shop(), Approval("bypass")
+    asked: list[str] = []
+
+    async def approve(waiting: ToolCall) -> bool:
+        asked.append(waiting.name)
+        await asyncio.sleep(1)
+        policy.mode = "ask"
+        return True
+
+    def deployer(name: str) -> Any:
+        script = ScriptedModel(answer(call("deploy", targets=[name])), "done")
+        return Agent(script.model, tools=shop.tools).as_tool(name, "Deploys.")
+
+    script = ScriptedModel(answer(call("one", prompt="x"), call("two", prompt="x")), "done")
+    middle = Agent(script.model, tools=[deployer("one"), deployer("two")], approval=Approval(), approve=approve)
+    script = ScriptedModel(answer(call("middle", prompt="x")), "ok")
+    result = await Agent(script.model, tools=[middle.as_tool("middle", "Has it done.")], approval=policy).run("go")
+    assert (asked, shop.log, result.end_reason) == (["deploy"], [], "done")
+    assert [message.text for message in result.tool_results] == ["done"]
+
+
 async def test_a_parent_that_asks_and_has_no_approver_denies() -> None:
     """failures.md L21"""
     shop, own = Shop(), Person(True)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import takewhile
 from typing import Any, cast, get_args
 
@@ -18,19 +17,15 @@ import msgspec
 from steersman.loop.question import Level, Question, can_answer
 from steersman.loop.questions import BY_LOOP, Answer
 from steersman.loop.run import Run
-from steersman.loop.tool_calls.execution import Slot, build_idempotency_key
+from steersman.loop.tool_calls.execution import Slot
+from steersman.loop.tool_calls.held_rules import find_effect, iterate_policies
 from steersman.policy.answers import call_within
 from steersman.policy.approval import Approval, Approved, Judgement, Says, fingerprint
 from steersman.policy.hooks import HookError
 from steersman.policy.preview import MAX_PREVIEW, preview_call
 from steersman.tools.calling import is_async
-from steersman.tools.confine.denied_paths import deny_paths
-from steersman.tools.confine.held_hosts import hold_hosts
-from steersman.tools.output import ToolContext
-from steersman.tools.threads import call_in_thread
-from steersman.tools.tool import Preview, Tool
-from steersman.types.cancel import CancelToken
-from steersman.types.errors import ToolError, describe_exception
+from steersman.tools.tool import Tool
+from steersman.types.errors import describe_exception
 from steersman.types.frozen import freeze, thaw
 from steersman.types.tools import ToolOutput
 
@@ -49,11 +44,12 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """Why a call needs approval: the run whose agent is asked, the reason, and the policies a yes for good is about.
+    """Why a call needs approval: the outermost run that asks, the one whose agent is asked, and the reason.
 
-    Each policy comes with the run it belongs to.
+    Also the policies a yes for good is about, each with the run it belongs to.
     """
 
+    level: Run
     owner: Run | None
     why: str
     keepers: tuple[tuple[Run, Approval], ...]
@@ -69,11 +65,15 @@ class _Need:
         """The denial where no answer is possible."""
         return Denial(f"Denied: {self.why} and there is no approver.{f' {_INSTEAD}' if self.keepers else ''}")
 
+    def deny_late(self) -> Denial:
+        """The denial where an agent below the one to ask now has said yes."""
+        return Denial(f"Denied: since it was approved, it has to be asked about elsewhere: {self.why}. Repeat it.")
+
 
 def is_allowed(run: Run, slot: Slot, tool: Tool) -> bool:
     """Whether every policy allows a call, so that it needs no approval."""
     try:
-        return all(_ask_policy(approval, tool, slot).says == "allow" for _, approval in _iterate_policies(run))
+        return all(_ask_policy(approval, tool, slot).says == "allow" for _, approval in iterate_policies(run))
     except Exception:  # noqa: BLE001  # a broken policy has not agreed; the denial says what it raised
         return False
 
@@ -88,19 +88,18 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
     need = _find_need(run, slot, tool)
     if not isinstance(need, _Need):
         return need
-    unsure, effect = _may_change_before(run, slot), await _find_effect(run, slot, tool)
+    unsure, effect = _may_change_before(run, slot), await find_effect(run, slot, tool)
     if unsure and not _may_change_before(run, slot):
         # The earlier calls ended while the effect was looked for: it may have been looked for too early.
-        unsure, effect = False, await _find_effect(run, slot, tool)
+        unsure, effect = False, await find_effect(run, slot, tool)
     if isinstance(effect, ToolOutput) and not unsure:
         return effect
     shown = effect if isinstance(effect, str) else None
     is_whole = shown is None or len(shown) <= MAX_PREVIEW
     need = replace(need, preview=preview_call(slot.call.name, slot.args, shown), is_whole=is_whole)
     denial = await _ask(run, slot, tool, need)
-    slot.approved = denial is None
     if denial is None and shown is not None:
-        now = await _find_effect(run, slot, tool)
+        now = await find_effect(run, slot, tool)
         if now != shown:
             return now if isinstance(now, ToolOutput) else ToolOutput(_CHANGED, is_error=True)
     objection = denial or find_objection(run, slot, tool)
@@ -110,7 +109,12 @@ async def approve_call(run: Run, slot: Slot, tool: Tool) -> Denial | ToolOutput 
 def find_objection(run: Run, slot: Slot, tool: Tool) -> Denial | bool:
     """The denial of a call that may run, or whether it must be asked about: the mode may be another one since."""
     found = _find_need(run, slot, tool)
-    return found if isinstance(found, Denial) else found is not None and not slot.approved
+    if not isinstance(found, _Need):
+        return False if found is None else found
+    if slot.approver is None:
+        return True
+    # A yes counts for the runs up to the one whose agent has said it, and no call is asked about twice.
+    return False if _is_above(slot.approver, found.level) else found.deny_late()
 
 
 async def _ask(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
@@ -127,57 +131,9 @@ async def _ask(run: Run, slot: Slot, tool: Tool, need: _Need) -> Denial | None:
             if not isinstance(again, _Need):
                 return again
             need = replace(again, preview=need.preview, is_whole=need.is_whole)
-        return await _ask_function(run, slot, need)
-
-
-async def _find_effect(run: Run, slot: Slot, tool: Tool) -> str | ToolOutput | None:
-    """What the tool says that a call would do; its output if it would fail, `None` where the tool says nothing."""
-    if tool.preview is None:
-        return None
-    return await call_in_thread(partial(_call_preview, run, slot, tool, tool.preview))
-
-
-def _call_preview(run: Run, slot: Slot, tool: Tool, preview: Preview) -> str | ToolOutput | None:
-    """Call the preview of a tool, under the rules for paths; `None` where it says nothing."""
-    policies = [policy for _, policy in _iterate_policies(run)]
-    asked: list[str] = []
-
-    def deny(path: str, *, writing: bool) -> str:
-        name = tool.name.lower() if writing else "read"
-        denied = next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
-        asked.extend([path] if not writing and not denied and not _may_read(run, policies, path) else [])
-        return denied
-
-    deny_paths(deny)
-    log = run.context.log
-    context = ToolContext(
-        slot.call.id,
-        slot.call.name,
-        CancelToken(),
-        idempotency_key=build_idempotency_key(run, slot),
-        deps=run.deps,
-        state=log.state.copy_read_only("A preview may read the state, and not change it."),
-        artifacts=log.artifacts.copy_read_only("A preview may read artifacts, and not save them."),
-    )
-    try:
-        text = cast(object, preview(thaw(slot.args), context))
-        return text if isinstance(text, str) else None
-    except ToolError as error:
-        # Its text may quote the file. Where reading it needs approval, that is for the question to decide.
-        return None if asked else ToolOutput(str(error) or "ToolError", is_error=True)
-    except Exception:  # noqa: BLE001  # a preview that broke is none: the question shows the arguments
-        return None
-
-
-def _may_read(run: Run, policies: Sequence[Approval], path: str) -> bool:
-    """Whether the model may read a real, absolute path and needs no approval for it."""
-    reader = run.tools.get("read")
-    if reader is None or reader.needs_approval:
-        return False
-    return all(
-        policy.judge(reader, {"path": path}).says == "allow" and not policy.find_path_question("read", path)
-        for policy in policies
-    )
+        if need.owner is owner:
+            return await _ask_function(run, slot, need)
+    return await _ask(run, slot, tool, need)  # another agent is asked now
 
 
 def _may_change_before(run: Run, slot: Slot) -> bool:
@@ -185,27 +141,6 @@ def _may_change_before(run: Run, slot: Slot) -> bool:
     slots: Sequence[Slot] = () if run.turn is None else run.turn.slots
     earlier = takewhile(lambda other: other is not slot, slots)
     return any(other.result is None and (other.tool is None or other.tool.access != "read") for other in earlier)
-
-
-def _iterate_policies(run: Run | None) -> Iterator[tuple[Run, Approval]]:
-    """The policies a run is under, its own first."""
-    while run is not None:
-        if run.config.approval is not None:
-            yield run, run.config.approval
-        run = run.parent
-
-
-def hold_rules_of(run: Run, tool: Tool) -> None:
-    """Let tools hold, in this task, the rules of a run and of all runs above it for where links and redirects lead."""
-    policies = [policy for _, policy in _iterate_policies(run) if policy.denies_paths]
-    naming = [policy for _, policy in _iterate_policies(run) if policy.names_hosts]
-
-    def deny(path: str, *, writing: bool) -> str:
-        name = tool.name.lower() if writing else "read"
-        return next((rule for policy in policies if (rule := policy.find_path_denial(name, path))), "")
-
-    deny_paths(deny if policies else None)
-    hold_hosts((lambda url: any(policy.holds_host(url) for policy in naming)) if naming else None)
 
 
 def _ask_policy(approval: Approval, tool: Tool, slot: Slot) -> Judgement:
@@ -219,7 +154,7 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
     """Why a call needs approval; or why it is denied, or `None` if it may run."""
     asking: list[tuple[Run, Approval, str]] = []
     try:
-        policies = list(_iterate_policies(run))
+        policies = list(iterate_policies(run))
         for level, approval in policies:
             judgement = _ask_policy(approval, tool, slot)
             if judgement.says == "deny":
@@ -235,14 +170,14 @@ def _find_need(run: Run, slot: Slot, tool: Tool) -> _Need | Denial | None:
     # The approver is that of the run that asks, or of one above it: never that of a sub-agent below.
     start = asking[-1][0] if asking else run
     keepers = [(level, approval) for level, approval, _ in asking] or policies[:1]
-    return _Need(_find_owner(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
+    return _Need(start, _find_owner(start), "; ".join(dict.fromkeys(reasons)), tuple(keepers))
 
 
 def _is_remembered(run: Run, slot: Slot, tool: Tool) -> bool:
     """Whether this exact call was approved for good, at this run or at one above it."""
     remembers = any(
         policy.remembers(tool.name, slot.args) or _was_approved(level, slot, tool, policy)
-        for level, policy in _iterate_policies(run)
+        for level, policy in iterate_policies(run)
     )
     return remembers or _was_approved(run, slot, tool, None)
 
@@ -261,6 +196,13 @@ def _needs_approval(tool: Tool, slot: Slot) -> bool:
     if not tool.needs_approval or tool.needs_approval is True:
         return bool(tool.needs_approval)
     return bool(cast(Callable[..., Any], tool.needs_approval)(thaw(slot.args)))
+
+
+def _is_above(above: Run | None, run: Run | None) -> bool:
+    """Whether a run is this one, or one above it."""
+    while run is not None and run is not above:
+        run = run.parent
+    return run is not None
 
 
 def _find_owner(run: Run | None) -> Run | None:
@@ -372,6 +314,7 @@ def _build_fields(run: Run, slot: Slot, need: _Need) -> dict[str, Any]:
 def _apply_answer(keeper: Run, slot: Slot, need: _Need, answer: Answer) -> Denial | None:
     if answer.decision != "approved":
         return need.deny(answer.reason)
+    slot.approver = need.owner
     if answer.remember:
         _remember(keeper, need, slot)
         keeper.host.questions.approve_moot(answer.by)

@@ -51,9 +51,9 @@ class Slot(msgspec.Struct, eq=False):
     # What else may run beside it: nothing, or no call with one of these keys.
     is_alone: bool = False
     keys: frozenset[str] = _NO_KEYS
-    # Hooks and policies have said yes; a person has; it may run.
+    # Hooks have said yes; the agent of a run has; it may run.
     passed: bool = False
-    approved: bool = False
+    approver: Run | None = None
     admitted: bool = False
     # A gate's answer, which takes the place of the tool's.
     answer: ToolOutput | None = None
@@ -271,7 +271,7 @@ def _call_tool(run: Run, slot: Slot, tool: Tool) -> Awaitable[ToolOutput]:
     """Call the tool with arguments that it may change."""
     context = _build_tool_context(run, slot) if tool.takes_context else _NO_CONTEXT
     if run.guards.has_policy:
-        from steersman.loop.tool_calls.approval import hold_rules_of  # only a run with a policy pays for it
+        from steersman.loop.tool_calls.held_rules import hold_rules_of  # only a run with a policy pays for it
 
         hold_rules_of(run, tool)
     given = slot.given
