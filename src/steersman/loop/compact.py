@@ -43,12 +43,14 @@ STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORT
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """A request that was too long: in tokens, or in bytes (`too_many_bytes`). `empty`: the answer says nothing.
+    """A request that was too long: in tokens, in bytes (`too_many_bytes`) or in images (`too_many_images`).
 
+    `empty`: the answer says nothing.
     `sent` is the number of tokens on the bill, and `window` the context window of the model that answered, if known.
     """
 
     too_many_bytes: bool = False
+    too_many_images: bool = False
     empty: bool = False
     sent: int = 0
     window: int | None = None
@@ -62,7 +64,7 @@ class Overflow:
         words = message.error_message or "The request is longer than the model's context window."
         if stuck is not None:
             words += stuck
-        elif self.too_many_bytes:
+        elif self.too_many_bytes or self.too_many_images:
             words += STILL_TOO_MANY_BYTES
         elif self.empty:
             words += STILL_FULL
@@ -184,28 +186,31 @@ def is_hopeless(run: Run, overflow: Overflow) -> bool:
 async def compact_after_overflow(run: Run, overflow: Overflow) -> str | None:
     """Compact harder than the threshold asks for; returns why nothing was freed, `None` if something was.
 
-    If the request had too many bytes and most of them are images, only old images are dropped.
+    If the request had too many images, or too many bytes and most of them are images, only old images are dropped.
     """
     tokens = count_tokens(run)
     if not await _ask_hooks(run, tokens):
         return REFUSED
     config = _find_config(run)
     log = run.context.log
-    if overflow.too_many_bytes and _can_drop_images(log.visible, config):
+    about_images = overflow.too_many_images or (overflow.too_many_bytes and _are_mostly_images(log.visible, config))
+    if about_images and _can_drop_images(log.visible, config):
         await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
         return None
+    if overflow.too_many_images:
+        return STUCK_BYTES  # a shorter conversation would have as many images
     freed, _ = await compact(run, halve_limit(config, min(tokens, overflow.window or config.size)))
     if freed:
         return None
     return STUCK_BYTES if overflow.too_many_bytes else STUCK
 
 
+def _are_mostly_images(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
+    return count_image_bytes(messages) > BYTES_PER_TOKEN * estimate_total_tokens(messages, config.estimator)
+
+
 def _can_drop_images(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
-    """Whether most of the bytes are images, and some of them can be dropped."""
-    weight = count_image_bytes(messages)
-    if weight <= BYTES_PER_TOKEN * estimate_total_tokens(messages, config.estimator):
-        return False
-    return count_image_bytes(_IMAGES.compact(messages, config)) < weight
+    return count_image_bytes(_IMAGES.compact(messages, config)) < count_image_bytes(messages)
 
 
 async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | None]:

@@ -45,6 +45,12 @@ def test_the_oldest_images_go_until_half_of_their_bytes_are_left() -> None:
     assert all(a is b for a, b in zip(after[::2][3:], before[::2][3:], strict=True))
 
 
+def test_so_do_half_of_them_where_one_is_larger_than_all_others() -> None:
+    """A server limits their number, too."""
+    after = left(showing(1_000, 10, 10, 10))
+    assert [count_image_bytes([message]) for message in after[2::2]] == [0, 0, 10, 10]
+
+
 def test_what_the_user_has_just_shown_stays_and_what_was_shown_before_does_not() -> None:
     """failures.md E9"""
     shown = UserMessage([ImageContent("x" * 1_000)])

@@ -8,12 +8,31 @@ from steersman.provider.wires.anthropic.wire import WIRE as ANTHROPIC
 from steersman.provider.wires.google.wire import WIRE as GOOGLE
 from steersman.provider.wires.openai_chat.wire import WIRE as CHAT
 from steersman.provider.wires.openai_responses.wire import WIRE as RESPONSES
-from steersman.provider.wires.overflow import find_token_budget, is_overflow, is_throttled, is_too_large
+from steersman.provider.wires.overflow import (
+    find_token_budget,
+    has_too_many_images,
+    is_overflow,
+    is_throttled,
+    is_too_large,
+)
 from steersman.provider.wires.protocol import Wire
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
 from steersman.types.model import Model
 
 WIRES: dict[str, Wire] = {"anthropic": ANTHROPIC, "google": GOOGLE, "openai-chat": CHAT, "openai": RESPONSES}
+
+TOO_MANY_IMAGES = [
+    "messages.8.content.1.image.source.base64.data: At least one of the image dimensions exceed max allowed size for "
+    "many-image requests: 2000 pixels",
+    "too many images and documents: 104 + 1 > 100",
+    "Too much media: 0 document pages + 103 images > 100",
+    "The model returned the following errors: messages: too many images: image_count > 20",
+    "Exceeded maximum number of images (50) allowed in the request.",
+    "At most 5 image(s) may be provided in one request.",
+    "You set or defaulted to image=4 in --limit-mm-per-prompt, but passed 10 image items in the same prompt.",
+    "The request contains too many images: 11 images were provided, but the model supports a maximum of 10 images.",
+    "Too many images provided. This model supports up to 5 images",
+]
 
 TOO_LONG = [
     "prompt is too long: 213462 tokens > 200000 maximum",
@@ -73,6 +92,7 @@ TOO_LONG = [
     "input is too large to process. increase the physical batch size",
     "Request body too large for gpt-4o model. Max size: 8000 tokens.",
     "total message size 10176584 exceeds limit 2097152",
+    *TOO_MANY_IMAGES,
 ]
 
 TOO_FAST = [
@@ -107,6 +127,8 @@ NEITHER = [
     "thinking.budget_tokens must be less than max_tokens",
     "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
     "Input image is too large",
+    "messages.7.content.2.image.source.base64.data: At least one of the image dimensions exceed max allowed size: "
+    "8000 pixels",
     "A maximum of 4 blocks with cache_control may be provided. Found 5.",
     "Cached content is too small. total_token_count=12, min_total_token_count=4096",
     "maximum number of concurrent requests exceeded",
@@ -121,6 +143,12 @@ def test_every_wording_of_too_long_is_known(message: str) -> None:
     """loop.md C5"""
     assert is_overflow(message)
     assert is_overflow(message.upper(), status=400)
+
+
+@each_row("message", TOO_LONG)
+def test_too_many_images_are_told_from_too_many_tokens(message: str) -> None:
+    """failures.md E9"""
+    assert has_too_many_images(message) is (message in TOO_MANY_IMAGES)
 
 
 @each_row("message", TOO_FAST)

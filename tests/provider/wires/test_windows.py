@@ -240,6 +240,36 @@ async def test_a_limit_of_bytes_told_as_a_bad_request_is_the_same(server: Strict
     assert (result.text, compactions(heard), server.raw[1].body.count(OLD.encode())) == ("Fine.", [True], 3)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "messages.4.content.1.image.source.base64.data: At least one of the image dimensions exceed max allowed size "
+        "for many-image requests: 2000 pixels",
+        "too many images and documents: 6 + 0 > 5",
+        "Exceeded maximum number of images (5) allowed in the request.",
+    ],
+)
+async def test_old_images_are_left_out_where_a_server_limits_their_number(server: StrictServer, words: str) -> None:
+    """failures.md E9: every later request would fail as well; there is more text than image here."""
+    server.say(server.refusal(400, words), "Fine.")
+    spoken = [UserMessage([TextContent("word " * 30_000)]), AssistantMessage([TextContent("Yes.")])]
+    result, heard = await run(server, messages=[*spoken, *pictures(6)])
+    assert (result.end_reason, result.text, compactions(heard)) == ("done", "Fine.", [True])
+    first, second = (received.body for received in server.raw)
+    assert (first.count(OLD.encode()), second.count(OLD.encode())) == (6, 3)
+    assert second.count(b"word word") == first.count(b"word word")
+
+
+async def test_too_many_images_just_shown_are_an_error_that_says_so(server: StrictServer) -> None:
+    """failures.md E9: shorter texts would not help."""
+    server.say(server.refusal(400, "too many images and documents: 6 + 0 > 5"), "never said")
+    talk: list[AgentMessage] = [UserMessage([TextContent("word " * 30_000)]), AssistantMessage([TextContent("Yes.")])]
+    prompt = UserMessage([TextContent("And these?"), *[ImageContent(NEW)] * 6])
+    result, _ = await run(server, prompt, messages=talk)
+    assert (result.end_reason, len(server.raw)) == ("error", 1)
+    assert "could free nothing more: send fewer or smaller images" in result.detail
+
+
 async def test_images_that_are_too_large_after_all_are_an_error_that_says_so(server: StrictServer) -> None:
     """failures.md E9"""
     server.say(*(server.refusal(413, "Request exceeds the maximum size") for _ in range(2)), "never said")

@@ -147,7 +147,7 @@ def count_image_bytes(messages: Sequence[AgentMessage]) -> int:
 
 
 class ImageCompaction:
-    """Leaves out images, the oldest first, until at most half of their bytes are left.
+    """Leaves out images, the oldest first, until at most half of them, and of their bytes, are left.
 
     Those that the user has just shown stay, because the answer has to be about them. Once the
     model has begun to work on it they may go too, after all others but the newest.
@@ -158,16 +158,20 @@ class ImageCompaction:
     def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
         """The messages with a note where an image was; the same ones when there is none to leave out."""
         del config
-        total = left = count_image_bytes(messages)
+        sizes = [
+            [len(block.data) for block in message.content if isinstance(block, ImageContent)] for message in messages
+        ]
+        total = left = sum(map(sum, sizes))
+        number = many = sum(map(len, sizes))
         shown = list(messages)
         asked = _find_last_request(messages)
         worked = any(map(_is_work, messages[asked.stop :]))
         end = len(messages) if worked else asked.start
         newest = find_last_group(messages)
         for index in sorted(range(end), key=lambda index: 2 if index >= newest else index in asked):
-            weight = _count_bytes_of_images(messages[index])
-            if weight and left * 2 > total:
-                left -= weight
+            if sizes[index] and (left * 2 > total or many * 2 > number):
+                left -= sum(sizes[index])
+                many -= len(sizes[index])
                 shown[index] = _drop_images(messages[index])
         return shown
 

@@ -107,6 +107,12 @@ _TOO_LARGE = re.compile(
     r"|request_too_large|message size \d+ exceeds",
     re.IGNORECASE,
 )
+# A limit on the number of images, or on their size where there are many: it is met only late in a conversation.
+_TOO_MANY_IMAGES = re.compile(
+    r"too many (?:images|image parts)|too much media:|for many-image requests|limit-mm-per-prompt"
+    r"|maximum (?:number of )?images\b|at most \d+ (?:images?\b|image\(s\)) may be provided|image_count > \d",
+    re.IGNORECASE,
+)
 # The tokens sent (`sent`) and the context window (`window`), for overflows caused by the limit on output tokens.
 _SHARED = tuple(
     re.compile(words.replace("SENT", rf"(?P<sent>{_N})").replace("WINDOW", rf"(?P<window>{_N})"), re.IGNORECASE)
@@ -136,7 +142,7 @@ def is_overflow(message: str, *, status: int | None = None, code: str | None = N
         return True
     if status == 400 and not message.strip():
         return True  # Cerebras sends an empty message
-    return _is_too_long(message) or _TOO_LARGE.search(message) is not None
+    return _is_too_long(message) or _TOO_LARGE.search(message) is not None or has_too_many_images(message)
 
 
 def _is_too_long(message: str) -> bool:
@@ -148,6 +154,11 @@ def _is_too_long(message: str) -> bool:
     if _PROBABLY_TOO_LONG.search(words) is None or _OTHER_THINGS.search(words) is not None:
         return False
     return _OUTPUT.search(words) is None or _PROMPT.search(words) is not None
+
+
+def has_too_many_images(message: str) -> bool:
+    """Whether an overflow counts images: more than the server takes, or too large ones among so many."""
+    return _TOO_MANY_IMAGES.search(message[:LONGEST_WORDS]) is not None
 
 
 def is_too_large(message: str, *, status: int | None = None) -> bool:
