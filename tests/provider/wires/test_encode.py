@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from itertools import pairwise
 from typing import Any
 
@@ -221,6 +222,37 @@ def test_a_picture_goes_out_under_the_name_of_its_type_that_servers_know(name: s
     assert body.count(b"aGk=") == 3
     assert kind.encode() not in body
     assert body.count(b"jpeg") + body.count(b"png") == 3
+
+
+BYTES = {
+    "image/png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+    "image/jpeg": b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1",
+    "image/gif": b"GIF89a\1\0\1\0\0\0\0\0",
+    "image/webp": b"RIFF\x2a\1\0\0WEBPVP8 ",
+    "image/heic": b"\0\0\0\x18ftypheic\0\0\0\0",
+    "image/avif": b"\0\0\0\x20ftypavif\0\0\0\0",
+}
+
+
+@pytest.mark.parametrize("name", ["anthropic", "bedrock", "google"])
+@each_row("kind", BYTES)
+@each_row("declared", ["image/png", "image/jpeg", "image/svg+xml"])
+def test_the_bytes_of_a_picture_decide_its_type(name: str, kind: str, declared: str) -> None:
+    """Claude refuses a picture that is declared as another type."""
+    data = b64encode(BYTES[kind]).decode()
+    body = shown(name, ImageContent(data, declared)).decode()
+    refused = ("image/gif", "image/avif") if name == "google" else ("image/heic", "image/avif")
+    if kind in refused:
+        assert (body.count(f"[a picture of type {kind}, which"), body.count(data)) == (3, 0)
+        return
+    told = kind.partition("/")[2] if name == "bedrock" else kind
+    assert (body.count(f'"{told}"'), body.count(data)) == (3, 3)
+
+
+@pytest.mark.parametrize("data", ["UklGRiQAAABXQVZFZm10IA==", "aGk=", "/9"])
+def test_a_picture_of_no_known_bytes_keeps_its_type(data: str) -> None:
+    body = shown("anthropic", ImageContent(data, "image/webp")).decode()
+    assert (body.count('"image/webp"'), body.count(data)) == (3, 3)
 
 
 def test_gemini_takes_documents_as_well() -> None:

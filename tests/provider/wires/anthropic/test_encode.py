@@ -131,10 +131,10 @@ def test_messages_of_one_side_in_a_row_are_one() -> None:
 def test_pictures_of_a_failed_tool_follow_the_results() -> None:
     """The API takes text alone in an error, and results before everything else."""
     calls = assistant(ToolCall("t1", "add"), ToolCall("t2", "add"))
-    shot = result("t1", "Broken.", ImageContent(PNG, "image/jpg"), is_error=True)
+    shot = result("t1", "Broken.", ImageContent("/9j/4AAQ", "image/jpg"), is_error=True)
     body = body_of("Hi", calls, shot, result("t2", ImageContent(PNG)), tools=[add], model=PLAIN)
     picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-    jpeg = {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": PNG}}
+    jpeg = {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "/9j/4AAQ"}}
     assert body["messages"][-1]["content"] == [
         {
             "type": "tool_result",
