@@ -42,6 +42,8 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SEEN = "(The result is the picture that follows.)"
 _PICTURES = "(The pictures of the tool results above.)"
 _NOTED = "Noted."
+# DeepSeek V4 refuses an empty text where there was no thinking, or none of its own.
+_NO_THOUGHT = " "
 # The API takes no images from the assistant.
 _IMAGE = TextContent("[image]")
 _MEMO = "openai-chat"
@@ -295,7 +297,7 @@ class _MessageEncoder:
         if replay == "always" or (calls and replay == "tool_calls"):
             answer.update(_build_reasoning(message.content))
         if field is not None and (calls or replay == "always"):
-            answer.setdefault(field, "")
+            answer.setdefault(field, _NO_THOUGHT)
         if calls:
             own = self.quirks.call_ids == "any" and (message.provider, message.model) == self._maker
             answer["tool_calls"] = [self._build_call(call, ids, own=own) for call in calls]

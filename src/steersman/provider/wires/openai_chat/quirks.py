@@ -38,7 +38,7 @@ class Quirks(msgspec.Struct, frozen=True):
     replay_reasoning: Replay = "tool_calls"
     """Which answers are sent back with their reasoning, in the field in which it came."""
     require_reasoning: str | None = None
-    """A field that every answer sent back with reasoning must have, if only empty (DeepSeek, Kimi)."""
+    """A field that every answer sent back with reasoning must have, if only a space (DeepSeek, Kimi)."""
     thinking: Literal["effort", "openrouter", "switch", "template", "none"] = "effort"
     """Where the thinking level goes: reasoning_effort, reasoning.effort, thinking.type, or chat_template_kwargs."""
     output_format: Literal["json_schema", "json_object", "tool", "none"] = "json_schema"

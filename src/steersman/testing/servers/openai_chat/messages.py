@@ -217,9 +217,9 @@ def find_replay_faults(messages: list[Json], thought: Mapping[str, Set[str]]) ->
 
 
 def find_thinking_faults(messages: list[Json]) -> Iterator[Fault]:
-    """Yield a fault for each answer without `reasoning_content`, which DeepSeek requires, if only empty."""
+    """Yield a fault for each answer without `reasoning_content`, which DeepSeek requires, if only a space."""
     for number, message in enumerate(messages):
-        if message.get("role") == "assistant" and not isinstance(message.get("reasoning_content"), str):
+        if message.get("role") == "assistant" and not message.get("reasoning_content"):
             yield Fault(f"Missing `reasoning_content` field in the assistant message at message index {number}.")
 
 
