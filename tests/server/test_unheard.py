@@ -10,7 +10,7 @@ from tests.server.test_elsewhere import make_slow, run_both, store
 from tests.server.test_two_servers import show
 
 from steersman import Approval, Session
-from steersman.session import Store
+from steersman.session import SessionQueue, Store
 from steersman.testing import answer, call
 
 pytestmark = pytest.mark.real_time
@@ -53,6 +53,38 @@ async def test_what_the_other_process_never_hears_is_done_here(store: Store) -> 
         again = await client.act("s", "steer", {"content": "Is there anyone?"}, Idempotency_Key="k")
         assert again["status"] == "accepted"
     assert show(events).complete == ["Heard."]
+
+
+async def queue_before_opening(store: Store) -> None:
+    """A session that no process has open, and in which a message waits."""
+
+    def queue() -> None:
+        Session.create(store, "s").close()
+        with SessionQueue(store, "s") as waiting:
+            waiting.steer("Is there anyone?")
+
+    await asyncio.to_thread(queue)
+
+
+@pytest.mark.parametrize("action", ["configure", "abort"])
+async def test_what_is_heard_while_a_session_is_opened_starts_a_run(action: str, store: Store) -> None:
+    """U2: also where the session is opened for something else, and where another server sees that it was heard."""
+    await queue_before_opening(store)
+    async with run_server(make_agent("Heard."), store=store) as client, asyncio.timeout(20):
+        await client.act("s", action, {"title": "New"} if action == "configure" else {})
+        events = await client.collect("s")
+    assert show(events).complete == ["Heard."]
+
+
+async def test_a_session_opened_for_a_run_has_that_run_alone(store: Store) -> None:
+    """U2: `continue` takes what was heard meanwhile, and no second run gets in its way."""
+    await queue_before_opening(store)
+    async with run_server(make_agent("Heard."), store=store) as client, asyncio.timeout(20):
+        await client.act("s", "continue", {})
+        events = await client.collect("s")
+        _, shown = await client.send("GET", "/sessions/s")
+    assert show(events).complete == ["Heard."]
+    assert (shown["status"], [event["type"] for _, event in events].count("agent_start")) == ("idle", 1)
 
 
 @pytest.mark.parametrize("action", ["approve", "deny", "abort"])

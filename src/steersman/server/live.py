@@ -21,7 +21,7 @@ from steersman.loop.entry import Start, start_run
 from steersman.loop.questions import BY_LOOP, Answer
 from steersman.server.answers import make_answer, read_answer
 from steersman.server.hub import Hub
-from steersman.server.order_starts import feed_followers, follow_orders
+from steersman.server.order_starts import OrderStarts, feed_followers
 from steersman.server.outline import Outline, find_asked_call, list_replaced
 from steersman.server.receipts import Receipt, Receipts, make_receipt
 from steersman.session.orders import Order
@@ -63,7 +63,7 @@ class LiveSession(Receipts):
         hub.attach(session.recorder.journal)
         agent.subscribe(hub.add_event)
         agent.subscribe(self._follow_event)
-        follow_orders(self, outline.questions, self._follow)
+        self.orders = OrderStarts(self, outline.questions, self._follow)
         feed_followers(session, hub)
 
     @property

@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from steersman.agent.named import Agents, read_agents
@@ -15,6 +14,7 @@ from steersman.server.agents import make_agent
 from steersman.server.follower import Follower
 from steersman.server.hub import RING_BYTES, Hub
 from steersman.server.live import LiveSession
+from steersman.server.order_starts import hear_while_opening
 from steersman.server.outline import Outline, read_outline
 from steersman.server.owners import belongs_to, find_id, make_id
 from steersman.server.remote import RemoteSession
@@ -46,8 +46,7 @@ MAX_OUTLINES: Final = 10_000
 """The most sessions that are not open here whose outlines are kept, for lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     """One session of a list."""
 
     summary: Summary
@@ -240,6 +239,7 @@ class Sessions:
             agent = await make_agent(self.agents, outline, self.models, session.id)
             if self._approval_timeout is not None:
                 agent.configure(approve_timeout=self._approval_timeout)
+            hear_while_opening(session, self.live)
             agent.configure(session=session)
         except BaseException:
             session.close()
