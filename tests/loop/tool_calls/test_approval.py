@@ -710,6 +710,40 @@ async def test_a_mode_that_asks_counts_for_calls_that_their_hooks_have_let_throu
     assert len(shop.log) == (2 if yes else 0)
 
 
+@pytest.mark.real_time
+@each_row("first,meanwhile,expected", [
+    ("plan", "ask", ["asked: deploy", "denied"]),
+    ("ask", "bypass", ["asked: deploy", "completed"]),
+])  # fmt: skip
+async def test_a_mode_that_is_changed_back_while_a_call_is_saved_counts_for_it(
+    first: Mode, meanwhile: Mode, expected: list[str]
+) -> None:
+    """The call was judged in the mode in between."""
+    shop, policy = Shop(), Approval(first)
+    found: list[str] = []
+
+    def turn(_: ToolCall) -> None:
+        policy.mode = meanwhile
+
+    def approve(waiting: ToolCall) -> bool:
+        found.append(f"asked: {waiting.name}")
+        return True
+
+    script = ScriptedModel(answer(call("deploy", targets=["a"])), "ok")
+    with Session.create(TurningStore(policy, first)) as session:
+        agent = Agent(
+            script.model,
+            tools=shop.tools,
+            approval=policy,
+            session=session,
+            approve=approve,
+            before_tool_execution=turn,
+        )
+        result = await agent.run("go")
+    assert [*found, *[message.details["status"] for message in result.tool_results]] == expected
+    assert len(shop.log) == expected.count("completed")
+
+
 class CountingApproval(Approval):
     """A policy that counts its judgements in one pass of the event loop."""
 

@@ -29,6 +29,8 @@ STEERED = "tool call cancelled: user requested steering interrupt"
 # Policies judge so many characters before the first call starts, and the rest call by call, with the gates: to judge
 # all that an answer can hold would take seconds, in which the event loop does nothing else.
 _JUDGED_AT_ONCE = 20_000
+# In place of the modes where a call was judged in others than those known: all are judged again before they start.
+_OTHER = "other"
 _NOTHING_KNOWN: Mapping[str, ToolResultMessage] = {}
 
 
@@ -238,6 +240,8 @@ class _Batch:
     async def _ask_gates(self, slot: Slot) -> None:
         try:
             await ask_gates(self.run, self.turn, slot)
+            if self._modes != list_modes(self.run):
+                self._modes = [_OTHER]
         finally:
             self._wake()
 
