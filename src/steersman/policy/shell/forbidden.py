@@ -138,8 +138,14 @@ class ForbiddenCommand:
         if not all(word in text for word in self.words):
             return False
         after = [_AFTER] * (len(self.words) - 1) + ["" if self.open else _AFTER]
+        # An option may have its value in the same word: `-mpip`.
         return all(
-            re.search(f"{before}{re.escape(word)}{end}", text) for word, end in zip(self.words, after, strict=True)
+            re.search(
+                f"{before and (_BEFORE_OR_LETTER if word in self._values else before)}{re.escape(word)}"
+                f"{'' if word in self._values.values() else end}",
+                text,
+            )
+            for word, end in zip(self.words, after, strict=True)
         )
 
     def _is_spelled_otherwise(self, view: CommandView) -> bool:

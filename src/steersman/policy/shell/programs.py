@@ -76,7 +76,7 @@ RUNNERS: dict[str, str] = {
 
 # These names may have a version or a build after them: `python3.12`, `python3-dbg`, `perl5.36-x86_64-linux-gnu`.
 _FAMILIES = re.compile(r"(python|pypy|ipython|perl|ruby|php|lua|node|bash|dash|zsh|ksh|busybox|vim|emacs)[-_.0-9].*")
-_BUILD = re.compile(r"[-.]?[0-9][-.0-9]*(?:-dbg|[dmt])?")
+_BUILD = re.compile(r"[-.]?[0-9][-.0-9]*(?:(?:a|alpha|b|beta|rc)[0-9]+)?(?:-dbg|[dmt])?")
 _LINKER = re.compile(r"ld(-|\.so|.*\.so\.).*")
 
 
