@@ -73,6 +73,13 @@ def test_a_rule_with_the_name_of_an_argument_that_has_none_denies_nothing_and_is
     Approval(deny=["write(year=2026/**)", "deploy(path=x)", "bash(command -v:*)"])
 
 
+@each_row("rule", ["bash(rm:*),bash(mv:*)", "bash(rm:*) , read, bash(mv:*)", "read(.env),read(*.pem)"])
+def test_several_rules_in_one_text_of_a_list_would_deny_nothing_and_are_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match="in a list, each rule is a text of its own"):
+        Approval(deny=[rule])
+    Approval(deny=rule, ask=["bash(echo (a),b(c))", "bash(echo 'a),b')", "read(a),b)"])
+
+
 RUNNERS = (
     "python:*", "python*", "python3:*", "python3.12:*", "/usr/bin/python:*", "python manage.py:*", "python -m:*",
     "python -m pip:*", "node:*", "npx:*", "npx eslint:*", "perl:*", "ruby:*", "sh:*", "bash:*", "bash -c:*", "env:*",

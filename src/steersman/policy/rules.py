@@ -39,6 +39,8 @@ _SHELL_ARGUMENTS = frozenset(("command", "timeout"))
 _MAX_PROPOSAL = 200
 _MCP = "mcp:"
 _RULE = re.compile(r"([^\s(),]+)\s*(?:\((.*)\))?", re.DOTALL)
+# What is in the outermost parentheses of `bash(rm:*),bash(mv:*)`, which are two rules.
+_SEVERAL = re.compile(r"[^()]*\)\s*,.*\([^()]*", re.DOTALL)
 
 
 class Call:
@@ -259,6 +261,8 @@ def _parse_rule(text: str, use: Literal["allow", "deny", "ask"], roots: tuple[st
         if match is None:
             raise ValueError("a rule is the name of a tool, with a pattern in parentheses: bash(git status:*)")
         name = _parse_tool_name(match[1], use)
+        if match[2] is not None and _SEVERAL.fullmatch(match[2]):
+            raise ValueError("in a list, each rule is a text of its own")
         subject = None if match[2] is None else _parse_subject(name, match[2], use, roots)
         return Rule(text.strip(), name, subject, match[1])
     except ValueError as error:
