@@ -16,7 +16,7 @@ from tests.rows import each_row
 
 from steersman.context.log import MessageView
 from steersman.provider.wires.openai_chat.encode import encode_call_id, encode_short_call_id, encode_tools
-from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS
+from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS, find_quirks
 from steersman.provider.wires.openai_chat.wire import WIRE
 from steersman.types.content import ImageContent, TextContent, ThinkingContent, ToolCall
 from steersman.types.frozen import MemoList
@@ -327,3 +327,27 @@ def test_the_same_tools_are_encoded_once() -> None:
     specs = tools("a", "b")
     assert encode_tools(specs) is encode_tools(tuple(specs))
     assert encode_tools(tools("a", "b")) is not encode_tools(specs)
+
+
+@each_row("id", ["mistralai/devstral-small", "Mistral-Small-3.2-24B", "ministral-3:8b"])
+@each_row("provider", ["openrouter", "vllm", "openai-chat"])
+def test_models_of_mistral_say_a_word_after_a_tool_on_any_server(provider: str, id: str) -> None:
+    """failures.md A6: they refuse a user message behind a tool result, and every later request with it."""
+    base = "http://127.0.0.1:8000/v1"
+    assert find_quirks(Model(provider, id, base_url=base)).assistant_after_tool
+    assert not find_quirks(Model(provider, "qwen3", base_url=base)).assistant_after_tool
+    own = Model(provider, id, base_url=base, settings={"assistant_after_tool": False})
+    assert not find_quirks(own).assistant_after_tool
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://api.deepseek.com", "deepseek"),
+        ("https://api.moonshot.cn/v1", "moonshot"),
+        ("https://api.moonshot.ai/v1", "moonshot"),
+        ("https://api.mistral.ai/v1", "mistral"),
+    ],
+)
+def test_a_server_that_refuses_the_plain_form_is_known_by_its_address(url: str, name: str) -> None:
+    assert find_quirks(Model("openai-chat", "m", base_url=url)) is CHAT_PRESETS[name].quirks

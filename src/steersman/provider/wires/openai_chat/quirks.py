@@ -134,6 +134,10 @@ _CLAUDE = Quirks(call_ids="forty")
 # Gateways forward the request unchanged, and these OpenAI models refuse `max_tokens` everywhere.
 _BEHIND = Quirks(max_tokens_field="max_completion_tokens")
 _NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
+# Wherever these models run, their chat template or tokenizer refuses a user message behind a tool result.
+_MISTRAL = re.compile(r"mistral|ministral|devstral|codestral|magistral|pixtral", re.IGNORECASE)
+# Servers that refuse a conversation in the plain form, recognised also when only their address is given.
+_HOSTS = {"mistral": (".mistral.ai",), "deepseek": (".deepseek.com",), "moonshot": (".moonshot.ai", ".moonshot.cn")}
 _FLAGS = frozenset(Quirks.__struct_fields__)
 
 
@@ -141,15 +145,19 @@ _FLAGS = frozenset(Quirks.__struct_fields__)
 def find_quirks(model: Model) -> Quirks:
     """Return the flags for a model: the preset of its provider, overridden by its settings."""
     given = {name: value for name, value in model.settings.items() if name in _FLAGS}
-    return _apply_settings(_find_preset_quirks(model), given) if given else _find_preset_quirks(model)
+    quirks = _find_preset_quirks(model)
+    if _MISTRAL.search(model.id) and not quirks.assistant_after_tool:
+        quirks = msgspec.structs.replace(quirks, assistant_after_tool=True)
+    return _apply_settings(quirks, given) if given else quirks
 
 
 def _find_preset_quirks(model: Model) -> Quirks:
     preset = CHAT_PRESETS.get(model.provider)
     if preset is not None and (preset.quirks is not _OPENAI or _is_at(model.base_url, *_OPENAI_HOSTS)):
         return preset.quirks
-    if _is_at(model.base_url, ".mistral.ai"):
-        return CHAT_PRESETS["mistral"].quirks
+    for name, hosts in _HOSTS.items():
+        if _is_at(model.base_url, *hosts):
+            return CHAT_PRESETS[name].quirks
     if _is_at(model.base_url, ".anthropic.com"):
         return _CLAUDE
     return _BEHIND if preset is not None and _NEW_LIMIT.match(model.id) else _PLAIN
