@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 from steersman.tools.confine.syscalls import FOLDER
 from steersman.tools.confine.workspace import PROTECTED
 from steersman.tools.confine.write_protection import Protection
+from steersman.tools.tool import Tool
 from steersman.types.tools import ToolOutput
 
 pytestmark = pytest.mark.real_time
@@ -223,26 +225,98 @@ LINKED = {
     "a link through a link": "evil $TMPDIR/s/.git; ln -s $TMPDIR a; ln -s a/s new",
     "a link in the temporary folder": "evil $TMPDIR/s/.git; ln -s s $TMPDIR/t; ln -s $TMPDIR/t sub/new",
     "a bare one": "evil $TMPDIR/s; ln -s $TMPDIR/s new",
+    "to what is around it": "evil $TMPDIR/.git; ln -s $TMPDIR/.. sub/new",
+    "through the process": "evil $TMPDIR/s/.git; ln -s /proc/self/root/$TMPDIR/s new",
+    "above a link": "evil $TMPDIR/s/.git; ln -s deep/er in; ln -s ../in/../..$(up)$TMPDIR/s sub/new",
+    "in what is set aside": "evil $TMPDIR/s/.git; mkdir sub/.git; ln -s $TMPDIR/s sub/.git/new",
+    "in a folder that may not be changed": "evil $TMPDIR/s/.git; ln -s $TMPDIR/s sub/new; chmod 555 sub",
+    "with a name that is set aside": "evil $TMPDIR/s/.git; ln -s $TMPDIR/s sub/.git",
+}
+# Links that lead nowhere else, until another command changes what is on their way.
+LATER = {
+    "a link in the temporary folder": (
+        "ln -s $PWD/deep $TMPDIR/l; ln -s $TMPDIR/l sub/new",
+        "rm $TMPDIR/l; evil $TMPDIR/l/.git",
+    ),
+    "a link in the workspace": (
+        "evil $TMPDIR/s/.git; ln -s ../deep/er/and/deep/er sub/in; ln -s ../sub/in/../..$(up)$TMPDIR/s deep/new",
+        "rm sub/in; mkdir sub/in",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", LINKED)
 async def test_no_link_to_the_temporary_folder_stays(room: Room, walls: Confinement, name: str) -> None:
     """docs/bash.md: what a command makes in a subfolder runs nothing, also where the folder is elsewhere."""
-    (room.root / "sub").mkdir()
-    (room.root / "fine").symlink_to("sub")
-    bash = bash_tool(room.root, sandbox=named(walls))
-    output = await run(bash, prepare(room, LINKED[name]))
-    for folder in room.root.glob("**/"):
-        await asyncio.to_thread(ask_git, folder)
-    for folder in (room.root / "new", room.root / "sub", room.root / "sub" / "new"):
-        if folder.is_dir():
-            await asyncio.to_thread(ask_git, folder)
+    bash = make_rooms(room, walls)
+    output = await run(bash, prepare(room, UP + LINKED[name]))
+    await ask_git_everywhere(room)
     assert not (room.outside / "pwned").exists()
     assert output.is_error
     assert "[commands may not link to the temporary folder: " in text(output)
     assert (room.root / "fine").is_symlink()
     assert (await run(bash, "true")).content == "(no output)"
+
+
+@pytest.mark.parametrize("name", LATER)
+async def test_no_link_leads_to_the_temporary_folder_later(room: Room, walls: Confinement, name: str) -> None:
+    bash = make_rooms(room, walls)
+    first, second = LATER[name]
+    await run(bash, prepare(room, UP + first))
+    await until(lambda: is_settled(max(path.lstat().st_ctime_ns for path in room.root.glob("**/")), time.time_ns()))
+    await run(bash, "true")
+    await run(bash, prepare(room, UP + second))
+    await ask_git_everywhere(room)
+    assert not (room.outside / "pwned").exists()
+    assert (await run(bash, "true")).content == "(no output)"
+
+
+async def test_no_link_to_the_temporary_folder_of_another_tool_stays(room: Room, walls: Confinement) -> None:
+    bash, other = make_rooms(room, walls), bash_tool(room.root, sandbox=named(walls))
+    place = text(await run(bash, prepare(room, "evil $TMPDIR/s/.git; echo $TMPDIR/s"))).strip()
+    output = await run(other, f"ln -s {place} new")
+    await ask_git_everywhere(room)
+    assert not (room.outside / "pwned").exists()
+    assert "[commands may not link to the temporary folder: " in text(output)
+
+
+async def test_links_of_the_user_stay(room: Room, walls: Confinement) -> None:
+    """Also where they lead to the temporary folder by one that a command has made, which is removed."""
+    bash = make_rooms(room, walls)
+    (room.outside / "alias").symlink_to(room.root)
+    for name, target in {
+        "by": room.outside / "alias/build",
+        "near": "build",
+        "out": room.outside,
+        "loop": "loop",
+    }.items():
+        (room.root / name).symlink_to(target)
+    output = await run(bash, "ln -s $TMPDIR build; ln -s sub ours")
+    assert text(output).count("has been removed") == 1
+    assert {path.name for path in room.root.iterdir() if path.is_symlink()} == {
+        "by", "fine", "loop", "near", "ours", "out"
+    }  # fmt: skip
+
+
+# `up` prints the way from the workspace to the root folder.
+UP = "up() { pwd | sed 's,/[^/]*,/..,g'; }\n"
+
+
+def make_rooms(room: Room, walls: Confinement) -> Tool:
+    (room.root / "sub").mkdir()
+    (room.root / "deep/er/and/deep/er").mkdir(parents=True)
+    (room.root / "fine").symlink_to("sub")
+    return bash_tool(room.root, sandbox=named(walls))
+
+
+async def ask_git_everywhere(room: Room) -> None:
+    for folder in room.root.glob("**/"):
+        await asyncio.to_thread(ask_git, folder)
+        for inner in folder.iterdir():
+            if inner.is_symlink():
+                for place in (inner, inner / "tmp"):
+                    if place.is_dir():
+                        await asyncio.to_thread(ask_git, place)
 
 
 # Each of them is found by git once the name around it has become another one.

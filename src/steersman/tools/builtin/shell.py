@@ -169,8 +169,10 @@ class Shell:
             def is_new(path: str) -> bool:
                 return path not in known and bool(select_nested(self.root, [path], self.git))
 
-            notes = set_aside(filter(is_new, self._snapshot.refresh(is_new)))
-            notes += remove_links(self._snapshot.links)
+            found = self._snapshot.refresh(is_new)
+            # First, because what is set aside has another path.
+            notes = remove_links(self._snapshot.links, root=self.root)
+            notes += set_aside(filter(is_new, found))
             if was_complete and not self._snapshot.is_complete:
                 notes.append(
                     f"there are now more than {MAX_FOLDERS:,} folders, so not all were searched for git repositories, "

@@ -9,12 +9,13 @@ import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from steersman.tools.confine.enforcement import Guard, give_rights, open_in_place, restore_guards
-from steersman.tools.confine.links import list_links
+from steersman.tools.confine.links import find_link_into
+from steersman.tools.confine.scratch import list_bases
 from steersman.tools.confine.write_protection import repository_writes
 
 MAX_FOLDERS = 20_000
@@ -28,12 +29,17 @@ _LINKED = frozenset(("HEAD", "commondir"))
 _SETTLED_NS, _SETTLED_COARSE_NS = 100_000_000, 3_000_000_000
 
 _OPEN = 0o500  # the owner may list and enter it
+_ALL_RIGHTS = 0o700
 
 _Stamp = tuple[int, int, int]
 
 
 class _Folder(NamedTuple):
-    """The stamp of a folder when it was read, and the paths of its folders, its protected names, and its links out."""
+    """The stamp of a folder when it was read, and the paths of its folders, its protected names, and its links out.
+
+    A link that leads out of the workspace now may lead elsewhere as soon as something else has changed, and so may one
+    with `..` after a name.
+    """
 
     stamp: _Stamp | None
     folders: list[str]
@@ -44,12 +50,14 @@ class _Folder(NamedTuple):
 class FolderSnapshot:
     """The folders below a root, nearest first, at most `most`, and without those in `skipped`.
 
-    `is_complete` says after a refresh that there were no more, and `links` are those that lead into one of `skipped`.
+    `is_complete` says after a refresh that there were no more, and `links` are those that may lead out of it, or
+    to what is around one of `skipped`. Every other link does so only by one of these.
     """
 
     def __init__(self, root: str, *, skipped: Iterable[str] = (), most: int = MAX_FOLDERS) -> None:
         self._root = root
         self._skipped = frozenset(skipped)
+        self._bases = tuple(map(os.path.dirname, self._skipped))
         self._most = most
         self._folders: dict[str, _Folder] = {}
         self.is_complete = True
@@ -104,13 +112,13 @@ class FolderSnapshot:
             with os.scandir(path) as entries:
                 for entry in entries:
                     names.add(entry.name)
+                    if entry.is_symlink() and self._may_lead_out(path, entry.path):
+                        links.append(entry.path)
                     # In any case: there are file systems on which `.GIT` is `.git`.
                     if entry.name.lower() in PROTECTED_NAMES:
                         found.append(entry.path)
                     elif entry.is_dir(follow_symlinks=False) and entry.path not in self._skipped:
                         folders.append(entry.path)
-                    elif self._skipped and entry.is_symlink() and self._leads_into_skipped(entry.path):
-                        links.append(entry.path)
         except OSError:
             return _Folder(None, folders, found, links)  # deleted, or unreadable for us and so for the command
         if path == self._root:
@@ -119,12 +127,22 @@ class FolderSnapshot:
             found.append(os.path.join(path, "HEAD"))
         return _Folder(stamp if is_settled(stamp[1], now) else None, folders, found, links)
 
-    def _leads_into_skipped(self, link: str) -> bool:
-        """Whether a link leads into a skipped folder, and not by another link below the root, as the user's may."""
-        real = os.path.realpath(link)
-        if not any(real == folder or real.startswith(folder + os.sep) for folder in self._skipped):
-            return False
-        return [step for step in list_links(link) if step.startswith(self._root + os.sep)][-1:] == [link]
+    def _may_lead_out(self, folder: str, link: str) -> bool:
+        """Whether a link may lead out of the root, or to a skipped folder, by itself and not by another link."""
+        try:
+            text = os.readlink(link)
+        except OSError:
+            return False  # deleted meanwhile
+        names = [name for name in text.split(os.sep) if name not in ("", os.curdir)]
+        ups = 0 if os.path.isabs(text) else next((at for at, name in enumerate(names) if name != os.pardir), len(names))
+        if os.pardir in names[ups:]:
+            return True  # what is above a name depends on what is there
+        target = os.path.normpath(os.path.join(folder, text))
+        return not _is_in(target, self._root) or any(_is_in(target, base) for base in self._bases)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + os.sep)
 
 
 def is_settled(changed: int, now: int) -> bool:
@@ -158,13 +176,15 @@ def set_aside(paths: Iterable[str]) -> list[str]:
     return restore_guards(guards)[::-1]
 
 
-def remove_links(paths: Iterable[str]) -> list[str]:
-    """Remove links that a command has made, by which its temporary folder is in the workspace; return a note for each.
+def remove_links(paths: Collection[str], *, root: str) -> list[str]:
+    """Remove links in a workspace that lead to a temporary folder, also of another tool; return a note for each.
 
-    A repository there is of no concern, until git is used in it by such a link.
+    A repository there is of no concern, until git is used in it by such a link. Where links lead changes with others,
+    so all are looked at after each command.
     """
     notes: list[str] = []
-    for path in paths:
+    bases = [base for base in list_bases() if not _is_in(root, base)] if paths else []
+    for path in dict.fromkeys(link for path in paths if (link := find_link_into(path, bases, beneath=root))):
         parent, name = os.path.split(path)
         try:
             place = open_in_place(parent)
@@ -172,10 +192,12 @@ def remove_links(paths: Iterable[str]) -> list[str]:
             continue  # it has just been moved or deleted
         try:
             target = os.readlink(name, dir_fd=place)
+            with suppress(OSError):  # of another user; what comes next says what is wrong
+                give_rights(place, _ALL_RIGHTS)  # the command may have forbidden its owner to change it
             os.unlink(name, dir_fd=place)
             notes.append(f"commands may not link to the temporary folder: {path!r}, to {target!r}, has been removed")
         except FileNotFoundError:
-            continue  # it has just been set aside
+            continue  # it has just been deleted
         except OSError:
             notes.append(f"{path!r} leads to the temporary folder of commands: look at it before you use it")
         finally:

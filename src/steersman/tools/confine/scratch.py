@@ -20,6 +20,7 @@ from steersman.tools.confine.syscalls import FOLDER
 _PREFIX = "steersman-"
 _LOCK = "lock"
 _MARK = b"A temporary folder of steersman, which may be deleted while no program holds this lock.\n"
+_made: set[str] = set()  # by this program
 
 
 class Scratch:
@@ -54,6 +55,7 @@ class Scratch:
 
         _remove_stale(tempfile.gettempdir())
         base = os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX))
+        _made.add(base)
         if self._removal is not None:
             self._removal()  # its folder was deleted from outside
         self._removal = weakref.finalize(self, _remove, base, _take_lock(base), os.getpid())
@@ -77,6 +79,7 @@ def _remove(base: str, lock: int, process: int) -> None:
     if os.getpid() == process:
         _delete(base)
         os.close(lock)
+        _made.discard(base)
 
 
 def _is_unmoved(path: str) -> bool:
@@ -179,6 +182,19 @@ def list_live_folders(name: str) -> Iterator[str]:
                 os.close(lock)
             if is_live:
                 yield folder
+
+
+def list_bases() -> list[str]:
+    """List the real paths of the temporary folders of this program, and of others of this user."""
+    # Imported late, as above.
+    import tempfile
+
+    found = list(_made)
+    for base in _list_bases(os.path.realpath(tempfile.gettempdir())):
+        if (lock := _open_lock(base)) is not None:
+            os.close(lock)
+            found.append(base)
+    return list(dict.fromkeys(found))
 
 
 def _is_empty(folder: str) -> bool:
