@@ -351,3 +351,31 @@ def test_models_of_mistral_say_a_word_after_a_tool_on_any_server(provider: str, 
 )
 def test_a_server_that_refuses_the_plain_form_is_known_by_its_address(url: str, name: str) -> None:
     assert find_quirks(Model("openai-chat", "m", base_url=url)) is CHAT_PRESETS[name].quirks
+
+
+@pytest.mark.parametrize(
+    ("provider", "id", "between"),
+    [
+        ("llamacpp", "Devstral-2-24B", True),
+        ("vllm", "google/gemma-3-12b-it", True),
+        ("vllm", "qwen3", False),
+        ("mistral", "devstral-medium", False),
+    ],
+)
+def test_roles_alternate_where_a_chat_template_demands_it(provider: str, id: str, between: bool) -> None:
+    """The answer to the first prompt was stopped, and is not sent."""
+    messages = [user_message("Find it."), user_message("No, fix it."), AssistantMessage([TextContent("Done.")])]
+    roles = [message["role"] for message in sent(*messages, user_message("Thanks."), model=Model(provider, id))]
+    assert roles == ["user", *["assistant"] * between, "user", "assistant", "user"]
+
+
+def test_a_grown_conversation_is_not_taken_from_another_kind_of_template() -> None:
+    """The messages are encoded again for a template of another kind."""
+    messages: MemoList[Any] = MemoList([user_message("a"), user_message("b")])
+    view = MessageView(messages)
+    counts = [len(sent_view(view, Model("vllm", id))) for id in ("qwen3", "gemma-3", "qwen3")]
+    assert counts == [2, 3, 2]
+
+
+def sent_view(view: Any, model: Model) -> list[dict[str, Any]]:
+    return json.loads(WIRE.request(model, Request("", view), StreamOptions(), None).body)["messages"]

@@ -41,7 +41,7 @@ _NINE = re.compile(r"[a-zA-Z0-9]{9}")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SEEN = "(The result is the picture that follows.)"
 _PICTURES = "(The pictures of the tool results above.)"
-_NOTED = "Noted."
+_NOTED = b',{"role":"assistant","content":"Noted."}'
 # DeepSeek V4 refuses an empty text where there was no thinking, or none of its own.
 _NO_THOUGHT = " "
 # The API takes no images from the assistant.
@@ -236,7 +236,7 @@ def _build_memo_key(quirks: Quirks) -> str:
     """Build a key of all quirks that change the encoded messages."""
     return (
         f"{_MEMO}:{quirks.call_ids}:{quirks.empty_content}:{quirks.replay_reasoning}:{quirks.require_reasoning}:"
-        f"{quirks.tool_result_name}:{quirks.assistant_after_tool}"
+        f"{quirks.tool_result_name}:{quirks.assistant_after_tool}:{quirks.assistant_after_user}"
     )
 
 
@@ -260,7 +260,9 @@ class _MessageEncoder:
             for extra in self.encode_images(messages, index) if encoded.has_images else ():
                 out += extra
             if self.quirks.assistant_after_tool and message.role == "user":
-                out += b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}'
+                out += _NOTED
+        elif self.quirks.assistant_after_user and index and message.role == "user" == messages[index - 1].role:
+            out += _NOTED
         if index:
             out += b","
         if message.role == "tool_result":
@@ -280,9 +282,7 @@ class _MessageEncoder:
         if not images:
             return ()
         parts = [{"type": "text", "text": _PICTURES}, *map(_build_image, images)]
-        noted = (
-            b',{"role":"assistant","content":"' + _NOTED.encode() + b'"}' if self.quirks.assistant_after_tool else b""
-        )
+        noted = _NOTED if self.quirks.assistant_after_tool else b""
         return (noted + b"," + encode_json({"role": "user", "content": parts}),)
 
     def _build_answer(self, message: AssistantMessage, ids: dict[str, str]) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Quirks(msgspec.Struct, frozen=True):
     tool_result_name: bool = False
     assistant_after_tool: bool = False
     """Whether an assistant message must come between a tool result and a user message."""
+    assistant_after_user: bool = False
+    """Whether an assistant message must come between two user messages."""
     cache_key: bool = False
     """Whether the session's id is sent as prompt_cache_key."""
     think_tags: bool = False
@@ -134,8 +136,10 @@ _CLAUDE = Quirks(call_ids="forty")
 # Gateways forward the request unchanged, and these OpenAI models refuse `max_tokens` everywhere.
 _BEHIND = Quirks(max_tokens_field="max_completion_tokens")
 _NEW_LIMIT = re.compile(r"(?:openai/)?(?:o\d|gpt-5)")
-# Wherever these models run, their chat template or tokenizer refuses a user message behind a tool result.
+# Wherever these models run, but for Mistral itself, their chat template refuses a user message behind a tool result or
+# behind another one, such as one whose answer was stopped.
 _MISTRAL = re.compile(r"mistral|ministral|devstral|codestral|magistral|pixtral", re.IGNORECASE)
+_GEMMA = re.compile(r"gemma", re.IGNORECASE)
 # Servers that refuse a conversation in the plain form, recognised also when only their address is given.
 _HOSTS = {"mistral": (".mistral.ai",), "deepseek": (".deepseek.com",), "moonshot": (".moonshot.ai", ".moonshot.cn")}
 _FLAGS = frozenset(Quirks.__struct_fields__)
@@ -147,7 +151,9 @@ def find_quirks(model: Model) -> Quirks:
     given = {name: value for name, value in model.settings.items() if name in _FLAGS}
     quirks = _find_preset_quirks(model)
     if _MISTRAL.search(model.id) and not quirks.assistant_after_tool:
-        quirks = msgspec.structs.replace(quirks, assistant_after_tool=True)
+        quirks = msgspec.structs.replace(quirks, assistant_after_tool=True, assistant_after_user=True)
+    elif _GEMMA.search(model.id):
+        quirks = msgspec.structs.replace(quirks, assistant_after_user=True)
     return _apply_settings(quirks, given) if given else quirks
 
 
