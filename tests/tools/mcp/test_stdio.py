@@ -131,6 +131,27 @@ async def test_a_result_that_is_an_error_has_no_value_of_the_environment(tmp_pat
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        '{"Authorization": "Bearer t0k/en+1234567", "Notion-Version": "2022-06-28"}',
+        '{\n  "type": "service_account",\n  "private_key": "t0k/en+1234567"\n}',
+        '[{"name": "main", "apiKeys": ["t0k/en+1234567"]}]',
+        "Authorization: Bearer t0k/en+1234567",
+        "postgres://user:t0k%2Fen+1234567@db.example/main",
+        "https://t0k%2Fen+1234567@git.example/project",
+        "https://api.example/v1?api_key=t0k/en%2B1234567",
+    ],
+)
+async def test_a_key_in_a_value_of_the_environment_is_hidden_where_it_is_quoted_alone(value: str) -> None:
+    """failures.md L13: a server takes a token out of headers or a URL that it was given, and quotes that."""
+    said = '401 of "type" main at 2022-06-28: t0k/en+1234567 is not valid'
+    async with entered(small=small(env={"GIVEN": value})) as servers:
+        blocks = [{"type": "text", "text": said}]
+        output = await call(servers, "mcp:small:blocks", blocks=blocks, rest={"isError": True})
+    assert text(output) == '401 of "type" main at 2022-06-28: [redacted] is not valid'
+
+
+@pytest.mark.parametrize(
     "line",
     [
         '{"jsonrpc": "2.0", "id": ID, "error": {"code": 1, "message": "401: no t0k/en+1234567"}}',

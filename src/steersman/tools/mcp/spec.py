@@ -7,18 +7,19 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeAlias, cast
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
 from steersman.tools.mcp.errors import McpError
 from steersman.types.frozen import FrozenDict
 from steersman.types.guards import is_instance
-from steersman.types.secrets import list_secret_parts
+from steersman.types.secrets import list_secret_parts, list_secret_words
 
 CALL_SECONDS = 120.0
 START_SECONDS = 30.0
@@ -34,6 +35,8 @@ _MOST_EXPANDED, _LONGEST_PATH, _LONGEST_COMMAND = 400_000, 4_096, 8_192
 _ESCAPED_WORD = re.compile(r"(?:[^\s\\]|\\.)++")
 # Words and versions; a longer path step, or one with digits among its letters, may be a key.
 _PLAIN_STEP = re.compile(r"[A-Za-z_.-]{0,20}|[A-Za-z0-9_.-]{1,6}")
+_AUTHORIZATION = re.compile(r"\b(?:basic|bearer|digest|token)\s+\S{12,}", re.IGNORECASE)
+_KEY_NAME = re.compile(r"auth(?!or)|credential|cookie|key|pass|pwd|secret|token", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
@@ -75,8 +78,7 @@ class StdioServer:
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown; a folder or file is no secret, and errors name what is in it."""
         values = [value for value in self.env.values() if not (os.path.isabs(value) and os.path.exists(value))]
-        # A server may quote one line of a private key, or write its lines in another way.
-        return (*values, *(line.strip() for value in values if "\n" in value for line in value.splitlines()))
+        return tuple(part for value in values for part in (value, *_list_keys(value)))
 
     def list_places(self) -> list[str]:
         """List what it may run code from: its folder, those of PATH, and what its command and `env` name."""
@@ -89,6 +91,40 @@ class StdioServer:
         texts = [self.command, *self.args, *self.env.values()]
         named = [os.path.join(folder, path) for text in texts for path in _list_paths(text, environment)]
         return [folder, *programs, *(path for path in dict.fromkeys(named) if os.path.exists(path))]
+
+
+def _list_keys(value: str) -> list[str]:
+    """List the keys in a value of `env`: a server quotes the token behind `Bearer`, or a private key in JSON, alone."""
+    if value.lstrip().startswith(("{", "[")):
+        with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            return _list_keys_in_json(msgspec.json.decode(value), is_key=False)
+    words = [word for header in _AUTHORIZATION.findall(value) for word in list_secret_words(header)]
+    # It may quote one line of a private key, or write its lines in another way.
+    lines = [line.strip() for line in value.splitlines() if "\n" in value]
+    return [*words, *lines, *_list_keys_in_url(value)]
+
+
+def _list_keys_in_url(url: str) -> list[str]:
+    """List the password, the keys in the query, and for the web the user, which may be a token."""
+    parts = _split_url(url)
+    if parts is None:
+        return []
+    user = parts.username if parts.scheme in ("http", "https") else None
+    named = [value for name, value in parse_qsl(parts.query) if _KEY_NAME.search(name)]
+    return [word for given in (user, parts.password, *named) if given for word in (given, unquote(given))]
+
+
+def _list_keys_in_json(value: Any, *, is_key: bool) -> list[str]:
+    """List the keys in a value of JSON: all below a name such as `token`, and elsewhere those that a text shows."""
+    if isinstance(value, str):
+        return [value, *_list_keys(value)] if is_key and "://" not in value else _list_keys(value)
+    if isinstance(value, dict):
+        named = cast(dict[str, Any], value).items()
+        found = [_list_keys_in_json(item, is_key=is_key or bool(_KEY_NAME.search(name))) for name, item in named]
+    else:
+        items = cast(list[Any], value) if isinstance(value, list) else []
+        found = [_list_keys_in_json(item, is_key=is_key) for item in items]
+    return [key for keys in found for key in keys]
 
 
 def _list_paths(text: str, environment: Mapping[str, str]) -> list[str]:
