@@ -41,6 +41,7 @@ class Hub:
 
     data: bytes = DATA
     digest: str | None = sha256(DATA).hexdigest()
+    size: str | None = None
     private: bool = False
     moved: bool = False
     cut: int | None = None
@@ -61,7 +62,8 @@ class Hub:
             return web.Response(status=404, headers={"X-Error-Code": "RevisionNotFound"})
         if file != "tiny-q4.gguf":
             return web.Response(status=404, headers={"X-Error-Code": "EntryNotFound"})
-        headers = {"X-Repo-Commit": COMMIT, "Location": f"{self.files}/blob", "X-Linked-Size": str(len(self.data))}
+        size = str(len(self.data)) if self.size is None else self.size
+        headers = {"X-Repo-Commit": COMMIT, "Location": f"{self.files}/blob", "X-Linked-Size": size}
         if self.digest is not None:
             headers["X-Linked-Etag"] = f'"{self.digest}"'
         return web.Response(status=302, headers=headers)
@@ -184,6 +186,7 @@ async def test_a_repository_that_was_renamed_is_followed_on_the_hub(
         (f"{NAME}@v9", Hub(), "There is no revision 'v9' of maker/Tiny-GGUF on the hub"),
         (NAME, Hub(digest=None), "The hub names no sha256 for hf:maker/Tiny-GGUF/tiny-q4.gguf"),
         (NAME, Hub(digest="abc"), "The hub names no sha256 for hf:maker/Tiny-GGUF/tiny-q4.gguf"),
+        (NAME, Hub(size="9" * 5_000), "The hub names no size for hf:maker/Tiny-GGUF/tiny-q4.gguf"),
     ],
 )
 async def test_what_the_hub_does_not_have_is_told(

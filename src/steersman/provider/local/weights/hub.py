@@ -23,7 +23,7 @@ _HOPS = 5
 _TRIES = 10
 _PIECE = 1024 * 1024
 _MAGIC = b"GGUF"
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)\s*", re.ASCII)
+_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ _REFERENCE = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _PIECE = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_SIZE = re.compile(r"[0-9]{1,18}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _REDIRECT = frozenset((301, 302, 303, 307, 308))
 _HOPS = 5
@@ -107,8 +108,9 @@ async def find_hub_model(reference: HubReference) -> LocalModel:
     except SourceError as error:
         raise WeightsError(f"The hub cannot be asked for {reference.text}: {error}.") from None
     size, digest = headers.get("X-Linked-Size", ""), headers.get("X-Linked-Etag", "").removeprefix("W/").strip('"')
-    if not size.isdecimal() or not _SHA256.fullmatch(digest):
-        raise WeightsError(f"The hub names no sha256 for {reference.text}, so the file could not be checked.")
+    if not _SIZE.fullmatch(size) or not _SHA256.fullmatch(digest):
+        missing = "sha256" if _SIZE.fullmatch(size) else "size"
+        raise WeightsError(f"The hub names no {missing} for {reference.text}, so the file could not be checked.")
     commit = headers.get("X-Repo-Commit", "")
     pinned = commit if re.fullmatch(r"[0-9a-f]{40}", commit) else reference.revision
     return _make_model(_Record(reference.text, reference.build_url(endpoint, pinned), int(size), digest))
