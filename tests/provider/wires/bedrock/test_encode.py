@@ -25,6 +25,7 @@ PIXEL = base64.b64encode(b"\x89PNG").decode()
 POINT = {"cachePoint": {"type": "default"}}
 HAIKU = Model("bedrock", "anthropic.claude-3-haiku-20240307-v1:0")
 NEW = Model("bedrock", "global.anthropic.claude-opus-4-7")
+PIXTRAL = Model("bedrock", "mistral.pixtral-large-2502-v1:0")
 GPT = Model("bedrock", "openai.gpt-oss-120b-1:0")
 NOVA_2 = Model("bedrock", "us.amazon.nova-2-lite-v1:0")
 ADD = Tool("add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}, "title": "x"}, dict[str, str])
@@ -95,6 +96,24 @@ def test_results_come_before_the_words_and_an_error_holds_only_text() -> None:
     assert second == {"toolResult": {"toolUseId": "c2", "status": "error", "content": [{"text": "no"}]}}
     assert image == {"image": {"format": "png", "source": {"bytes": PIXEL}}}
     assert (words, point) == ({"text": "Stop."}, POINT)
+
+
+@each_row("model", [CLAUDE, NOVA, LLAMA, GPT, PIXTRAL], ids=lambda model: model.id)
+def test_a_picture_of_a_tool_is_where_its_model_takes_it(model: Model) -> None:
+    """In a result only Claude and Nova take one; it would fail every later request."""
+    calls = AssistantMessage([ToolCall("c1", "add"), ToolCall("c2", "add")])
+    shot = ImageContent(PIXEL, "image/png")
+    body = valid(body_of("Go.", calls, result("c1", TextContent("1"), shot), result("c2", shot), model=model))
+    blocks = [block for block in body["messages"][2]["content"] if "cachePoint" not in block]
+    image = {"image": {"format": "png", "source": {"bytes": PIXEL}}}
+    if model in (CLAUDE, NOVA):
+        assert [block["toolResult"]["content"] for block in blocks] == [[{"text": "1"}, image], [image]]
+    else:
+        assert [block["toolResult"]["content"] for block in blocks[:2]] == [
+            [{"text": "1"}],
+            [{"text": "(see the image)"}],
+        ]
+        assert blocks[2:] == [image, image]
 
 
 def test_an_error_is_not_marked_for_models_that_do_not_know_the_mark() -> None:

@@ -24,6 +24,7 @@ _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 _MEMO = "bedrock"
 _NO_OUTPUT = encode_json({"text": "(no output)"})
+_SEEN = encode_json({"text": "(see the image)"})
 
 
 def encode_call_id(call_id: str) -> str:
@@ -86,14 +87,17 @@ class EncodedMessages(AlternatingMessages):
     def _add_result(self, message: ToolResultMessage) -> None:
         content = message.content
         fields: dict[str, Any] = {"toolUseId": encode_call_id(message.tool_call_id)}
-        if message.is_error and self.status:
-            # Claude takes only text in an error; its images follow the results.
+        empty = _NO_OUTPUT
+        if message.is_error or not self.status:
+            # Only Claude and Nova take images in a result, and Claude none in an error; else they follow the results.
             images = [block for block in content if isinstance(block, ImageContent)]
             self._blocks.extend(filter(None, map(_encode_block, images)))
             content = [block for block in content if not isinstance(block, ImageContent)]
+            empty = _SEEN if images else _NO_OUTPUT
+        if message.is_error and self.status:
             fields["status"] = "error"
         blocks = [block for block in map(_encode_block, content) if block]
-        fields["content"] = [msgspec.Raw(block) for block in blocks or [_NO_OUTPUT]]
+        fields["content"] = [msgspec.Raw(block) for block in blocks or [empty]]
         self._results.append(encode_json({"toolResult": fields}))
 
 

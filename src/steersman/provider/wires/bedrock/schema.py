@@ -28,7 +28,7 @@ class Traits:
     cache: bool = False
     cache_tools: bool = False
     status: bool = False
-    """Whether the result of a call may say that it is an error."""
+    """Whether the result of a call may say that it is an error, and hold images if it is none."""
     reasons: bool = False
     """Whether a thinking level can be set."""
 
