@@ -237,14 +237,8 @@ def commit_unfinished(run: Run, turn: Turn) -> None:
 def find_overflow(run: Run, state: ResponseStreamState, message: AssistantMessage) -> Overflow | None:
     """Whether the provider refused the request as too long, silently cut it, or had no tokens left to answer."""
     if message.error_kind == "context_overflow":
-        from steersman.provider.wires.overflow import has_too_many_images, is_too_large  # only needed after a failure
-
-        status, words = None if state.error is None else state.error.status, message.error_message or ""
-        return Overflow(
-            too_many_bytes=is_too_large(words, status=status),
-            too_many_images=has_too_many_images(words),
-            window=find_window(run, message, state.fallbacks),
-        )
+        status = None if state.error is None else state.error.status
+        return Overflow.from_refusal(message.error_message or "", status, find_window(run, message, state.fallbacks))
     window = None if message.failed else find_window(run, message, state.fallbacks)
     if window is None:
         return None

@@ -36,6 +36,7 @@ _FEWER_IMAGES = "send fewer or smaller images, or shorten the conversation."
 # Added to the provider's error message.
 STUCK = " Compaction could free nothing more: " + _SHORTEN
 STUCK_BYTES = " Compaction could free nothing more: " + _FEWER_IMAGES
+STUCK_IMAGES = " Send no images to this model, or use another one."
 REFUSED = " A before_compaction_start hook refused to compact: let it allow that, or " + _SHORTEN
 STILL_TOO_MANY_BYTES = " It is still too large after compaction: " + _FEWER_IMAGES
 STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORTEN
@@ -45,15 +46,29 @@ STILL_FULL = " There is no room for an answer, also after compaction: " + _SHORT
 class Overflow:
     """A request that was too long: in tokens, in bytes (`too_many_bytes`) or in images (`too_many_images`).
 
+    `no_images`: the model takes none.
     `empty`: the answer says nothing.
     `sent` is the number of tokens on the bill, and `window` the context window of the model that answered, if known.
     """
 
     too_many_bytes: bool = False
     too_many_images: bool = False
+    no_images: bool = False
     empty: bool = False
     sent: int = 0
     window: int | None = None
+
+    @classmethod
+    def from_refusal(cls, words: str, status: int | None, window: int | None) -> Overflow:
+        """What a server's error says of it."""
+        from steersman.provider.wires.overflow import has_too_many_images, is_too_large, takes_no_images
+
+        return cls(
+            too_many_bytes=is_too_large(words, status=status),
+            too_many_images=has_too_many_images(words),
+            no_images=takes_no_images(words),
+            window=window,
+        )
 
     def has_answer(self, message: AssistantMessage) -> bool:
         """Whether there is an answer, even if the provider dropped a part of the request."""
@@ -64,7 +79,7 @@ class Overflow:
         words = message.error_message or "The request is longer than the model's context window."
         if stuck is not None:
             words += stuck
-        elif self.too_many_bytes or self.too_many_images:
+        elif self.too_many_bytes or self.too_many_images or self.no_images:
             words += STILL_TOO_MANY_BYTES
         elif self.empty:
             words += STILL_FULL
@@ -123,6 +138,7 @@ def quote_message(message: Message) -> str:
 
 _STANDARD = DefaultCompaction()
 _IMAGES = ImageCompaction()
+_ALL_IMAGES = ImageCompaction(all=True)
 _UNSIZED = ContextConfig()
 # A pass that freed nothing is tried again only when the context has grown by this much.
 _GROWTH = 1.1
@@ -193,12 +209,14 @@ async def compact_after_overflow(run: Run, overflow: Overflow) -> str | None:
         return REFUSED
     config = _find_config(run)
     log = run.context.log
-    about_images = overflow.too_many_images or (overflow.too_many_bytes and _are_mostly_images(log.visible, config))
-    if about_images and _can_drop_images(log.visible, config):
-        await compact(run, replace(config, compaction=CompactionConfig(_IMAGES)))
+    counted = overflow.too_many_images or overflow.no_images
+    about_images = counted or (overflow.too_many_bytes and _are_mostly_images(log.visible, config))
+    strategy = _ALL_IMAGES if overflow.no_images else _IMAGES
+    if about_images and _can_drop_images(strategy, log.visible, config):
+        await compact(run, replace(config, compaction=CompactionConfig(strategy)))
         return None
-    if overflow.too_many_images:
-        return STUCK_BYTES  # a shorter conversation would have as many images
+    if counted:
+        return STUCK_IMAGES if overflow.no_images else STUCK_BYTES  # a shorter conversation would have as many images
     freed, _ = await compact(run, halve_limit(config, min(tokens, overflow.window or config.size)))
     if freed:
         return None
@@ -209,8 +227,8 @@ def _are_mostly_images(messages: Sequence[AgentMessage], config: ContextConfig) 
     return count_image_bytes(messages) > BYTES_PER_TOKEN * estimate_total_tokens(messages, config.estimator)
 
 
-def _can_drop_images(messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
-    return count_image_bytes(_IMAGES.compact(messages, config)) < count_image_bytes(messages)
+def _can_drop_images(strategy: ImageCompaction, messages: Sequence[AgentMessage], config: ContextConfig) -> bool:
+    return count_image_bytes(strategy.compact(messages, config)) < count_image_bytes(messages)
 
 
 async def compact(run: Run, config: ContextConfig) -> tuple[bool, Exception | None]:

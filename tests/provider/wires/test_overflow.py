@@ -14,6 +14,7 @@ from steersman.provider.wires.overflow import (
     is_overflow,
     is_throttled,
     is_too_large,
+    takes_no_images,
 )
 from steersman.provider.wires.protocol import Wire
 from steersman.provider.wires.retry_after import classify_status, parse_retry_after
@@ -32,6 +33,17 @@ TOO_MANY_IMAGES = [
     "You set or defaulted to image=4 in --limit-mm-per-prompt, but passed 10 image items in the same prompt.",
     "The request contains too many images: 11 images were provided, but the model supports a maximum of 10 images.",
     "Too many images provided. This model supports up to 5 images",
+]
+
+NO_IMAGES = [
+    "Failed to deserialize the JSON body into the target type: messages[1]: unknown variant `image_url`, expected "
+    "`text` at line 1 column 679289",
+    "Model only supports text input; received unsupported content type 'image_url'.",
+    "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",
+    "No endpoints found that support image input",
+    "This model doesn't support the image field for user messages. Remove image and try again.",
+    "Invalid content type. image_url is only supported by certain models.",
+    "/models/qwen3 is not a multimodal model",
 ]
 
 TOO_LONG = [
@@ -93,6 +105,7 @@ TOO_LONG = [
     "Request body too large for gpt-4o model. Max size: 8000 tokens.",
     "total message size 10176584 exceeds limit 2097152",
     *TOO_MANY_IMAGES,
+    *NO_IMAGES,
 ]
 
 TOO_FAST = [
@@ -149,6 +162,7 @@ def test_every_wording_of_too_long_is_known(message: str) -> None:
 def test_too_many_images_are_told_from_too_many_tokens(message: str) -> None:
     """failures.md E9"""
     assert has_too_many_images(message) is (message in TOO_MANY_IMAGES)
+    assert takes_no_images(message) is (message in NO_IMAGES)
 
 
 @each_row("message", TOO_FAST)

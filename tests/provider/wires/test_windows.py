@@ -260,6 +260,27 @@ async def test_old_images_are_left_out_where_a_server_limits_their_number(server
     assert second.count(b"word word") == first.count(b"word word")
 
 
+async def test_all_images_are_left_out_for_a_model_that_takes_none(server: StrictServer) -> None:
+    """failures.md E9: every later request would fail as well."""
+    server.say(server.refusal(400, "This model does not support image input"), "Fine.")
+    result, heard = await run(server, messages=pictures(6))
+    assert (result.end_reason, result.text, compactions(heard)) == ("done", "Fine.", [True])
+    assert [received.body.count(OLD.encode()) for received in server.raw] == [6, 0]
+
+
+async def test_an_image_just_shown_to_a_model_that_takes_none_is_an_error_once(server: StrictServer) -> None:
+    """failures.md E9: the next prompt goes on without it."""
+    refusal = server.refusal(400, "unknown variant `image_url`, expected `text`")
+    server.say(refusal, refusal, "Fine.")
+    shown = UserMessage([TextContent("What is it?"), ImageContent(OLD)])
+    agent = Agent(server.model(), retry=Retry(base_delay=0.0, jitter=0.0))
+    first = await agent.run([shown])
+    assert (first.end_reason, len(server.raw)) == ("error", 1)
+    assert "Send no images to this model" in first.detail
+    second = await agent.run("Never mind.")
+    assert (second.end_reason, second.text, server.raw[2].body.count(OLD.encode())) == ("done", "Fine.", 0)
+
+
 async def test_too_many_images_just_shown_are_an_error_that_says_so(server: StrictServer) -> None:
     """failures.md E9: shorter texts would not help."""
     server.say(server.refusal(400, "too many images and documents: 6 + 0 > 5"), "never said")

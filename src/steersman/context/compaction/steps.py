@@ -150,10 +150,14 @@ class ImageCompaction:
     """Leaves out images, the oldest first, until at most half of them, and of their bytes, are left.
 
     Those that the user has just shown stay, because the answer has to be about them. Once the
-    model has begun to work on it they may go too, after all others but the newest.
+    model has begun to work on it they may go too, after all others but the newest. With `all`, for a model that takes
+    none, the others are left out without exception.
     """
 
-    __slots__ = ()
+    __slots__ = ("_all",)
+
+    def __init__(self, *, all: bool = False) -> None:
+        self._all = all
 
     def compact(self, messages: Sequence[AgentMessage], config: ContextConfig, /) -> Sequence[AgentMessage]:
         """The messages with a note where an image was; the same ones when there is none to leave out."""
@@ -169,7 +173,7 @@ class ImageCompaction:
         end = len(messages) if worked else asked.start
         newest = find_last_group(messages)
         for index in sorted(range(end), key=lambda index: 2 if index >= newest else index in asked):
-            if sizes[index] and (left * 2 > total or many * 2 > number):
+            if sizes[index] and (self._all or left * 2 > total or many * 2 > number):
                 left -= sum(sizes[index])
                 many -= len(sizes[index])
                 shown[index] = _drop_images(messages[index])

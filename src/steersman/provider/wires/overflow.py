@@ -113,6 +113,13 @@ _TOO_MANY_IMAGES = re.compile(
     r"|maximum (?:number of )?images\b|at most \d+ (?:images?\b|image\(s\)) may be provided|image_count > \d",
     re.IGNORECASE,
 )
+# The model reads only text.
+_NO_IMAGES = re.compile(
+    r"unknown variant `image_url`|unsupported content type 'image_url'|image_url is only supported by"
+    r"|image inputs? (?:is|are) not|required for image input|no endpoints found that support image"
+    r"|(?:does not|doesn't|not) support (?:the )?(?:images?|vision)\b|is not a multimodal model",
+    re.IGNORECASE,
+)
 # The tokens sent (`sent`) and the context window (`window`), for overflows caused by the limit on output tokens.
 _SHARED = tuple(
     re.compile(words.replace("SENT", rf"(?P<sent>{_N})").replace("WINDOW", rf"(?P<window>{_N})"), re.IGNORECASE)
@@ -142,7 +149,9 @@ def is_overflow(message: str, *, status: int | None = None, code: str | None = N
         return True
     if status == 400 and not message.strip():
         return True  # Cerebras sends an empty message
-    return _is_too_long(message) or _TOO_LARGE.search(message) is not None or has_too_many_images(message)
+    if has_too_many_images(message) or takes_no_images(message):
+        return True
+    return _is_too_long(message) or _TOO_LARGE.search(message) is not None
 
 
 def _is_too_long(message: str) -> bool:
@@ -159,6 +168,11 @@ def _is_too_long(message: str) -> bool:
 def has_too_many_images(message: str) -> bool:
     """Whether an overflow counts images: more than the server takes, or too large ones among so many."""
     return _TOO_MANY_IMAGES.search(message[:LONGEST_WORDS]) is not None
+
+
+def takes_no_images(message: str) -> bool:
+    """Whether the model takes no images at all: those of a tool, or of another model's turn, fail all requests."""
+    return _NO_IMAGES.search(message[:LONGEST_WORDS]) is not None
 
 
 def is_too_large(message: str, *, status: int | None = None) -> bool:
