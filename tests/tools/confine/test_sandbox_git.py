@@ -27,15 +27,15 @@ pytestmark = pytest.mark.real_time
 
 GIT = "git -c init.defaultBranch=main -c user.name=A -c user.email=a@b.c"
 # One repository of every form: its own, nested ones, by a link, by a link through a link, by a file, by a file through
-# a link, by a file that leads nowhere yet, a submodule, a work tree.
+# a link, by a file that leads nowhere yet, by a file that leads above a folder, a submodule, a work tree.
 BUILD = f"""
     set -e; {GIT} init -q .; echo a > a; git add a; {GIT} commit -qm first
-    mkdir -p sub deep/er/repo linked hop separate through nowhere later spare lib/bar tree store
-    for each in sub/ deep/er/repo/ store/linked store/separate store/through; do cp -r .git $each.git; done
+    mkdir -p sub deep/er/repo linked hop separate through nowhere later spare above way lib/bar tree store
+    for each in sub/ deep/er/repo/ store/linked store/separate store/through store/above; do cp -r .git $each.git; done
     ln -s ../store/linked.git linked/.git; ln -s store alias; ln -s ../alias/linked.git hop/.git
     echo 'gitdir: ../store/separate.git' > separate/.git; echo 'gitdir: ../no/such' > nowhere/.git
     ln -s store other; echo 'gitdir: ../other/through.git' > through/.git
-    echo 'gitdir: ../spare/such' > later/.git
+    echo 'gitdir: ../spare/such' > later/.git; echo 'gitdir: ../way/../store/above.git' > above/.git
     mkdir -p modules; cp -r .git modules/bar; mkdir -p .git/modules/lib; mv modules/bar .git/modules/lib/bar
     echo 'gitdir: ../../.git/modules/lib/bar' > lib/bar/.git; git -C lib/bar config core.worktree ../../../../lib/bar
     {GIT} worktree add -q tree/work 2>&1; rmdir modules
@@ -51,6 +51,7 @@ FOLDERS = [
     "through",
     "nowhere",
     "later",
+    "above",
     "lib/bar",
     "tree/work",
 ]
@@ -82,6 +83,9 @@ ATTACKS = {
     "a link on the way of a file": "cp -r store $TMPDIR/new; evil $TMPDIR/new/through.git; ln -sfn $TMPDIR/new other",
     "where a file leads": "mkdir -p no; fake no/such",
     "a link where a file leads": "mv spare old; mkdir new; fake new/such; ln -s new spare",
+    "a link for a folder above which a file leads": (
+        "mkdir -p new/in new/store; fake new/store/above.git; mv way old; ln -s new/in way"
+    ),
     "a submodule": "cp lib/bar/.git f; evil .git/modules/lib/bar",
     "the folders of submodules": "fake e; mv .git/modules old; mkdir -p .git/modules/lib; mv e .git/modules/lib/bar",
     "a work tree": "rm tree/work/.git; fake tree/work/.git",

@@ -14,12 +14,13 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from steersman.tools.confine.changed_folders import list_command_folders
 from steersman.tools.confine.enforcement import Guard
 from steersman.tools.confine.folder_snapshot import FolderSnapshot, is_missing_or_empty
-from steersman.tools.confine.links import leads_through, list_links
+from steersman.tools.confine.links import leads_through, list_links, list_steps
 from steersman.tools.confine.own_files import (
     list_linked_settings,
     list_own_files,
@@ -173,7 +174,18 @@ class _ProtectionBuilder:
     def guard_git_folders(self, path: str) -> None:
         """Guard the links by which the folders of a `.git` are found."""
         for place in reversed(_list_git_folders(path)):
-            self.guard_links(place)
+            self.guard_way(place)
+
+    def guard_way(self, path: str) -> None:
+        """Guard the links that a path leads through, and keep the folders in place, above which it may go with `..`."""
+        self.guard_links(path)
+        try:
+            steps = list(list_steps(path))
+        except OSError:
+            return  # in a circle
+        # The next step is the folder above only where it goes up.
+        folders = {step for step, after in pairwise(steps) if after == os.path.dirname(step)}
+        self.writable.update(step for step in folders if is_beneath(self.root, step) and os.path.isdir(step))
 
     def protect_nested(self, path: str, git: Git) -> None:
         """Protect a name that a snapshot found: the HEAD of a bare repository stands for all of it."""
@@ -193,7 +205,7 @@ class _ProtectionBuilder:
         else:
             self.make_read_only(folder)
         if common := _read_pointer(os.path.join(folder, "commondir"), "", folder):
-            self.guard_links(common)
+            self.guard_way(common)
             self.make_read_only(os.path.realpath(common))
             self.guard_missing(os.path.realpath(common))
 
