@@ -100,8 +100,9 @@ class PlainText:
         async for event in stream:
             await self._free.wait()
             if isinstance(event, ToolExecutionStart | RetryScheduled):
-                await self._writer.drain()  # keeps stdout and stderr in order on a terminal
-            self._show_event(event)
+                await self._show_on_stderr(event)
+            else:
+                self._show_event(event)
             if self._writer.full:
                 await self._writer.wait_for_space()
         result = await stream
@@ -110,6 +111,13 @@ class PlainText:
         if self._stderr.shows_work:
             self._stderr.notify(describe_cost(result.usage, seconds=time.monotonic() - began))
         return result
+
+    async def _show_on_stderr(self, event: ToolExecutionStart | RetryScheduled) -> None:
+        """Keeps stdout and stderr in order on a terminal: each has a thread that writes."""
+        await self._writer.drain()
+        self._show_event(event)
+        if self._stderr.terminal and is_terminal(STDOUT):
+            await self._stderr.flush()
 
     def _show_event(self, event: AgentEvent) -> None:
         match event:
