@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from operator import eq
 
+import msgspec
 from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http_parser import HttpResponseParser
@@ -37,28 +38,25 @@ class _Lengths(dict[bytes, int]):
 _find_length = _Lengths({size % length: length for length in range(1024) for size in (b"%x", b"%X")}).__getitem__
 
 
-class ChunkDecoder:
+class ChunkDecoder(msgspec.Struct, eq=False):
     """One body: `is_complete` once all has arrived, `has_surplus` if more came, `error` says what is wrong with it.
 
     Only plain chunks are decoded here. From the first byte that is not plain (an extension, a trailer, other line ends,
     garbage), aiohttp's parser decodes the rest: it alone decides what is malformed.
     """
 
-    __slots__ = ("_content", "_head", "_left", "_parser", "_rest", "error", "has_surplus", "is_complete")
-
-    def __init__(self, head: bytes = _CHUNKED_HEAD) -> None:
-        # For aiohttp's parser, whose limits count the head as well.
-        self._head = head
-        # None as long as every chunk is plain.
-        self._parser: HttpResponseParser | None = None
-        self._content: StreamReader | None = None
-        # How much of the open chunk has not arrived yet, including its CRLF.
-        self._left = 0
-        # The start of a size, of the CRLF behind a chunk, or of the last chunk.
-        self._rest = b""
-        self.is_complete = False
-        self.has_surplus = False
-        self.error: str | None = None
+    # For aiohttp's parser, whose limits count the head as well.
+    head: bytes = _CHUNKED_HEAD
+    is_complete: bool = False
+    has_surplus: bool = False
+    error: str | None = None
+    # None as long as every chunk is plain.
+    _parser: HttpResponseParser | None = None
+    _content: StreamReader | None = None
+    # How much of the open chunk has not arrived yet, including its CRLF.
+    _left: int = 0
+    # The start of a size, of the CRLF behind a chunk, or of the last chunk.
+    _rest: bytes = b""
 
     @property
     def is_plain(self) -> bool:
@@ -170,7 +168,7 @@ class ChunkDecoder:
         """Open a parser of aiohttp at the start of a chunk, or behind these bytes of one."""
         loop = asyncio.get_running_loop()
         self._parser = HttpResponseParser(BaseProtocol(loop), loop, _NO_PAUSE)
-        messages, _, _ = self._parser.feed_data(self._head + END_OF_HEAD + start)
+        messages, _, _ = self._parser.feed_data(self.head + END_OF_HEAD + start)
         self._content = messages[0][1]
         self._content.read_nowait()
 

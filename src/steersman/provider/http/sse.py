@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from steersman.types.errors import ProtocolError
 
 Event: TypeAlias = tuple[str, str]
@@ -41,30 +43,24 @@ class EventReader(Protocol):
     def finish(self) -> Sequence[Event]: ...
 
 
-class SseDecoder:
+class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
     """Turns the bytes of one stream into its events.
 
     `last_event_id` and `retry` (milliseconds) hold the last values that the server sent.
     """
 
-    __slots__ = (
-        "_after_cr", "_at_line_start", "_begun", "_checked", "_lines", "_max", "_pending", "_size", "last_event_id",
-        "retry",
-    )  # fmt: skip
-
-    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._max = max_event_bytes
-        self._begun = False
-        self._after_cr = False
-        # The bytes of an incomplete event. All line ends in it are line feeds, and it never begins with one.
-        self._pending: list[bytes] = []
-        self._size = 0
-        self._lines = 0
-        # How many of the pending parts hold whole lines and no comment.
-        self._checked = 0
-        self._at_line_start = False
-        self.last_event_id = ""
-        self.retry: int | None = None
+    max_event_bytes: int = MAX_EVENT_BYTES
+    last_event_id: str = ""
+    retry: int | None = None
+    _begun: bool = False
+    _after_cr: bool = False
+    # The bytes of an incomplete event. All line ends in it are line feeds, and it never begins with one.
+    _pending: list[bytes] = []
+    _size: int = 0
+    _lines: int = 0
+    # How many of the pending parts hold whole lines and no comment.
+    _checked: int = 0
+    _at_line_start: bool = False
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that these bytes complete; `ProtocolError` for one above the size limit."""
@@ -89,7 +85,7 @@ class SseDecoder:
             self._forget_pending()
         if cut < len(chunk):
             self._keep(chunk[cut:])
-        if len(whole) > self._max or (len(whole) > MAX_EVENT_LINES and whole.count(b"\n") > MAX_EVENT_LINES):
+        if len(whole) > self.max_event_bytes or (len(whole) > MAX_EVENT_LINES and whole.count(b"\n") > MAX_EVENT_LINES):
             self._check_events(whole)
         return self._parse_events(whole.decode("utf-8", "replace"))
 
@@ -134,7 +130,7 @@ class SseDecoder:
         self._size += len(chunk)
         self._lines += chunk.count(b"\n")
         self._at_line_start = chunk[-1] == _LINE_FEED
-        if self._size - self._at_line_start > self._max or self._lines > MAX_EVENT_LINES:
+        if self._size - self._at_line_start > self.max_event_bytes or self._lines > MAX_EVENT_LINES:
             self._drop_comments()
             self._check(self._size - self._at_line_start, self._lines)
 
@@ -156,13 +152,13 @@ class SseDecoder:
 
     def _check_events(self, whole: bytes) -> None:
         for block in whole.split(b"\n\n"):
-            if len(block) > self._max or block.count(b"\n") >= MAX_EVENT_LINES:
+            if len(block) > self.max_event_bytes or block.count(b"\n") >= MAX_EVENT_LINES:
                 event = _strip_comments(block.strip(b"\n") + b"\n").rstrip(b"\n")
                 self._check(len(event), event.count(b"\n") + 1)
 
     def _check(self, size: int, lines: int) -> None:
-        if size > self._max:
-            raise ProtocolError(f"The server sent an event of more than {self._max:,} bytes.")
+        if size > self.max_event_bytes:
+            raise ProtocolError(f"The server sent an event of more than {self.max_event_bytes:,} bytes.")
         if lines > MAX_EVENT_LINES:
             raise ProtocolError(f"The server sent an event of more than {MAX_EVENT_LINES:,} lines.")
 

@@ -32,20 +32,17 @@ from steersman.types.stream import (
 _NOTHING: tuple[StreamEvent, ...] = ()
 
 
-class OpenBlock:
+class OpenBlock(msgspec.Struct, eq=False):
     """A block of text, thinking or a tool call, or of a kind that only its wire knows."""
 
-    __slots__ = ("at", "held", "id", "kind", "name", "parts", "signature")
-
-    def __init__(self, index: int, kind: str) -> None:
-        self.at = index
-        self.kind = kind
-        self.parts: list[str] = []
-        # A high surrogate whose low surrogate comes with the next delta.
-        self.held = ""
-        self.signature: str | None = None
-        self.id = ""
-        self.name = ""
+    at: int
+    kind: str
+    parts: list[str] = []
+    # A high surrogate whose low surrogate comes with the next delta.
+    held: str = ""
+    signature: str | None = None
+    id: str = ""
+    name: str = ""
 
     def add_text(self, text: str | None) -> tuple[StreamEvent, ...]:
         """Add the text of a delta; returns the events that show it."""

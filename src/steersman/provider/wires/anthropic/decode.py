@@ -78,29 +78,23 @@ _STOP_REASONS: dict[str, StopReason] = {
 }
 
 
-class AnthropicDecoder:
+class AnthropicDecoder(msgspec.Struct, eq=False):
     """Decodes one answer. `before` is its first part, if the server paused."""
 
-    __slots__ = ("_before", "_blocks", "_calls", "_container", "_details", "_first", "_id", "_model", "_names", "_open",
-                 "_reason", "_stopped", "_unknown_events", "_usage", "done")  # fmt: skip
-
-    def __init__(self, model: Model, names: ToolNames, before: AssistantMessage | None = None) -> None:
-        self.done = False
-        self._model = model
-        self._names = names
-        self._before = before
-        # The place of the first block in the answer, and the blocks so far.
-        self._first = 0 if before is None else len(before.content)
-        self._blocks: list[AnthropicBlock] = []
-        self._calls = 0
-        self._open: dict[int, AnthropicBlock] = {}
-        self._usage: dict[str, Any] = {}
-        self._id: str | None = None
-        self._reason: Any = None
-        self._details: dict[str, Any] = {}
-        self._container: Any = None
-        self._stopped = False
-        self._unknown_events: list[str] = []
+    _model: Model
+    _names: ToolNames
+    before: AssistantMessage | None = None
+    done: bool = False
+    _blocks: list[AnthropicBlock] = []
+    _calls: int = 0
+    _open: dict[int, AnthropicBlock] = {}
+    _usage: dict[str, Any] = {}
+    _id: str | None = None
+    _reason: Any = None
+    _details: dict[str, Any] = {}
+    _container: Any = None
+    _stopped: bool = False
+    _unknown_events: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -151,8 +145,8 @@ class AnthropicDecoder:
         if self._container is not None:
             content = [add_container(block, self._container) for block in content]
         reason, error, kind = self._classify_stop(content)
-        if self._before is not None:
-            content[:0] = self._before.content
+        if self.before is not None:
+            content[:0] = self.before.content
         return msgspec.structs.replace(
             _EMPTY,
             content=FrozenList(content),
@@ -263,7 +257,8 @@ class AnthropicDecoder:
 
     def _add_block(self, index: int, kind: str) -> AnthropicBlock:
         blocks = self._blocks
-        block = self._open[index] = AnthropicBlock(self._first + len(blocks), kind)
+        at = len(blocks) if self.before is None else len(blocks) + len(self.before.content)
+        block = self._open[index] = AnthropicBlock(at, kind)
         blocks.append(block)
         check_block_count(len(blocks))
         return block

@@ -171,17 +171,13 @@ def _join_texts(pieces: Sequence[msgspec.Raw]) -> msgspec.Raw:
 class AnthropicBlock(OpenBlock):
     """A block with what only this API has: citations, input that comes whole, and fields of unknown types."""
 
-    __slots__ = ("_call", "_fields", "citations", "given", "raw")
-
-    def __init__(self, index: int, kind: str) -> None:
-        super().__init__(index, kind)
-        self.given: Any = None
-        self.raw = b""
-        # The fields of a block of an unknown type, once a delta has come; the pieces of a text are joined once.
-        self._fields: dict[str, list[msgspec.Raw]] = {}
-        self.citations: list[msgspec.Raw] = []
-        # The call, once it was parsed: a block is built when it is complete, and never changes after that.
-        self._call: ToolCall | None = None
+    given: Any = None
+    raw: bytes = b""
+    citations: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    # The fields of a block of an unknown type, once a delta has come; the pieces of a text are joined once.
+    _fields: dict[str, list[msgspec.Raw]] = msgspec.field(default_factory=dict)
+    # The call, once it was parsed: a block is built when it is complete, and never changes after that.
+    _call: ToolCall | None = None
 
     def close(self) -> list[StreamEvent]:
         """End the block; input that came whole, in `content_block_start`, is shown first."""

@@ -147,7 +147,7 @@ class BedrockDecoder:
         if result is not None or (call is not None and call.type is not None):
             fields = {"toolResult": _describe(result)} if result is not None else {"toolUse": _describe(call)}
             closed = self._stop_block(index)
-            block = self._add_block(index, ServerBlock(len(self._blocks), fields))
+            block = self._add_block(index, ServerBlock(len(self._blocks), fields=fields))
             return (*closed, ThinkingStart(block.at))
         if call is None:
             return _NOTHING  # a text or another block; its first delta says what it is

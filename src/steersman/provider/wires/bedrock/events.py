@@ -98,11 +98,8 @@ decode_delta = DECODERS[BlockDelta].decode
 class RedactedBlock(OpenBlock):
     """Redacted thinking, whose pieces are joined once, at its end."""
 
-    __slots__ = ("pieces",)
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index, "redacted_thinking")
-        self.pieces: list[str] = []
+    kind: str = "redacted_thinking"
+    pieces: list[str] = msgspec.field(default_factory=list)
 
     def build_content(self) -> Content:
         """Build the block that keeps it for the next request; each piece is encoded on its own."""
@@ -118,12 +115,9 @@ class RedactedBlock(OpenBlock):
 class ServerBlock(OpenBlock):
     """A call of a tool that the server runs itself, or its result."""
 
-    __slots__ = ("fields", "results")
-
-    def __init__(self, index: int, fields: dict[str, Any]) -> None:
-        super().__init__(index, "server")
-        self.fields = fields
-        self.results: list[Any] = []
+    kind: str = "server"
+    fields: dict[str, Any] = msgspec.field(default_factory=dict)
+    results: list[Any] = msgspec.field(default_factory=list)
 
     def build_content(self) -> Content:
         """Build the block that keeps it for the next request."""

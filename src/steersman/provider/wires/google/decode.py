@@ -91,34 +91,28 @@ OPAQUE = "google_part"
 """`ThinkingContent.field` of a part of an unknown type; its JSON is kept in `signature`."""
 
 
-class GoogleDecoder:
+class GoogleDecoder(msgspec.Struct, eq=False):
     """Decodes one answer."""
 
-    __slots__ = (
-        "_blocked", "_content", "_held", "_ids", "_kind", "_model", "_note", "_others", "_partial_call", "_parts",
-        "_reason", "_response", "_steps", "_tokens", "_tools", "_unknown_events",
-    )  # fmt: skip
-
-    def __init__(self, model: Model, tools: ToolSet) -> None:
-        self._model = model
-        self._tools = tools
-        self._content: list[Content] = []
-        self._kind: _Kind | None = None
-        self._parts: list[str] = []
-        # A high surrogate whose low surrogate comes with the next chunk.
-        self._held = ""
-        self._ids: set[str] = set()
-        self._partial_call: PartialCall | None = None
-        # How many steps the paths of its arguments, and those of the calls before it, have.
-        self._steps = 0
-        # How many parts are of unknown types.
-        self._others = 0
-        self._reason: str | None = None
-        self._blocked = False
-        self._note: str | None = None
-        self._response: str | None = None
-        self._tokens: list[Tokens] = []
-        self._unknown_events: list[str] = []
+    _model: Model
+    _tools: ToolSet
+    _content: list[Content] = []
+    _kind: _Kind | None = None
+    _parts: list[str] = []
+    # A high surrogate whose low surrogate comes with the next chunk.
+    _held: str = ""
+    _ids: set[str] = set()
+    _partial_call: PartialCall | None = None
+    # How many steps the paths of its arguments, and those of the calls before it, have.
+    _steps: int = 0
+    # How many parts are of unknown types.
+    _others: int = 0
+    _reason: str | None = None
+    _blocked: bool = False
+    _note: str | None = None
+    _response: str | None = None
+    _tokens: list[Tokens] = []
+    _unknown_events: list[str] = []
 
     @property
     def done(self) -> bool:

@@ -47,39 +47,34 @@ class KnownNames(Protocol):
     def from_wire(self, name: str, /) -> str: ...
 
 
-class Blocks:
+class Blocks(msgspec.Struct, eq=False):
     """The blocks of one answer. At most one text or thinking block is open; it stops where another block starts."""
 
-    __slots__ = (
-        "_begun", "_calls", "_closed", "_content", "_details", "_field", "_has_lone_surrogates", "_has_stopped",
-        "_held", "_names", "_open", "_tags", "_waiting", "growing", "has_open_text", "index", "parts",
-    )  # fmt: skip
-
-    def __init__(self, names: KnownNames, *, think_tags: bool) -> None:
-        # The open block: its kind ("" for none), its index, and its text so far.
-        self._open = ""
-        self.index = 0
-        self.parts: list[str] = []
-        # Whether the open block is a text to which plain text can be appended; or the call for further arguments.
-        self.has_open_text = False
-        self.growing: OpenCall | None = None
-        # Whether text may hold lone surrogates, and the high surrogate that waits for its other half.
-        self._has_lone_surrogates = False
-        self._held = ""
-        self._names = names
-        self._calls: Calls | None = None
-        # How many calls were emitted.
-        self._begun = 0
-        # A call that is not emitted yet, because another tool's name begins with its name.
-        self._waiting: OpenCall | None = None
-        # Whether every block has stopped, so that the end of the answer has nothing left to do.
-        self._has_stopped = False
-        self._content: list[Content | OpenCall | None] = []
-        self._field: str | None = None
-        self._details: Details | None = None
-        # The index of the last thinking block that has stopped, and its details.
-        self._closed: tuple[int, Details] | None = None
-        self._tags = TagSplitter() if think_tags else None
+    _names: KnownNames
+    # Only for a server that sends thinking between tags.
+    _tags: TagSplitter | None = None
+    # The open block: its kind ("" for none), its index, and its text so far.
+    _open: str = ""
+    index: int = 0
+    parts: list[str] = []
+    # Whether the open block is a text to which plain text can be appended; or the call for further arguments.
+    has_open_text: bool = False
+    growing: OpenCall | None = None
+    # Whether text may hold lone surrogates, and the high surrogate that waits for its other half.
+    _has_lone_surrogates: bool = False
+    _held: str = ""
+    _calls: Calls | None = None
+    # How many calls were emitted.
+    _begun: int = 0
+    # A call that is not emitted yet, because another tool's name begins with its name.
+    _waiting: OpenCall | None = None
+    # Whether every block has stopped, so that the end of the answer has nothing left to do.
+    _has_stopped: bool = False
+    _content: list[Content | OpenCall | None] = []
+    _field: str | None = None
+    _details: Details | None = None
+    # The index of the last thinking block that has stopped, and its details.
+    _closed: tuple[int, Details] | None = None
 
     def expect_lone_surrogates(self) -> None:
         """From here on the text may hold lone surrogates, so that nothing is plain."""

@@ -20,31 +20,27 @@ _MOST_WORK = 500_000_000
 _PART = 10  # to join a part takes as long as to read so many characters
 
 
-class OpenCall:
+class OpenCall(msgspec.Struct, eq=False):
     """A call while its arguments arrive; `number` is the server's, `index` its place in the message once emitted.
 
     `shown` counts the emitted parts; `held` is a high surrogate that waits for its low one; `frame` is around parts.
     """
 
-    __slots__ = (
-        "_first", "_last", "_looked", "_size", "fields", "frame", "held", "id", "index", "is_framed", "name", "number",
-        "parts", "shown",
-    )  # fmt: skip
-
-    def __init__(self, id: str, number: int | None = None) -> None:
-        self.id = id
-        self.number = number
-        self.name = ""
-        self.parts: list[str] = []
-        self.shown = 0
-        self.held = ""
-        self.index: int | None = None
-        self.frame: Frame | None = None
-        self.is_framed = False  # whether it was looked for
-        self.fields: dict[str, msgspec.Raw] | None = None  # those that are not decoded, once they were looked for
-        # Of the parts that were looked at: how many, their size, the first and last character that is no white space.
-        self._looked = self._size = 0
-        self._first = self._last = ""
+    id: str
+    number: int | None = None
+    name: str = ""
+    parts: list[str] = []
+    shown: int = 0
+    held: str = ""
+    index: int | None = None
+    frame: Frame | None = None
+    is_framed: bool = False  # whether it was looked for
+    fields: dict[str, msgspec.Raw] | None = None  # those that are not decoded, once they were looked for
+    # Of the parts that were looked at: how many, their size, the first and last character that is no white space.
+    _looked: int = 0
+    _size: int = 0
+    _first: str = ""
+    _last: str = ""
 
     @property
     def is_blank(self) -> bool:
@@ -84,21 +80,18 @@ class OpenCall:
         return parse_call(self.id, name, arguments, signature=signature)
 
 
-class Calls:
+class Calls(msgspec.Struct, eq=False):
     """Finds the call of a piece: by its index, else its id, else its position in the chunk, else the last call."""
 
-    __slots__ = ("_again", "_by_id", "_by_index", "_known", "_last", "_work", "all")
-
-    def __init__(self, known: Set[str]) -> None:
-        self._known = known
-        # What it took so far to find out whether arguments are whole.
-        self._work = 0
-        # A whole call whose name came once more: if arguments follow, they are those of another call.
-        self._again: OpenCall | None = None
-        self._by_index: dict[int, OpenCall] = {}
-        self._by_id: dict[str, OpenCall] = {}
-        self._last: OpenCall | None = None
-        self.all: list[OpenCall] = []
+    _known: Set[str]
+    all: list[OpenCall] = []
+    # What it took so far to find out whether arguments are whole.
+    _work: int = 0
+    # A whole call whose name came once more: if arguments follow, they are those of another call.
+    _again: OpenCall | None = None
+    _by_index: dict[int, OpenCall] = {}
+    _by_id: dict[str, OpenCall] = {}
+    _last: OpenCall | None = None
 
     def add(self, piece: CallPiece, place: int, of: int) -> OpenCall:
         """Add a piece, entry `place` of `of` in its chunk, and return its call."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.openai_chat.blocks import Blocks, KnownNames
+from steersman.provider.wires.openai_chat.blocks import Blocks
 from steersman.provider.wires.openai_chat.calls import OpenCall
 from steersman.provider.wires.openai_chat.chunks import (
     NO_FIELDS,
@@ -55,31 +55,25 @@ STOP_REASONS: dict[str, StopReason] = {
 """The finish reasons of the protocol. Any other is an error, unless the model's settings map it."""
 
 
-class OpenAIChatDecoder:
+class OpenAIChatDecoder(msgspec.Struct, eq=False):
     """Decodes one answer."""
 
-    __slots__ = (
-        "_blocks", "_choice", "_empty_chunks", "_frame", "_framed", "_id", "_model", "_quirks", "_reason", "_refusal",
-        "_unknown_events", "_usage", "done",
-    )  # fmt: skip
-
-    def __init__(self, model: Model, quirks: Quirks, names: KnownNames) -> None:
-        self.done = False
-        self._model = model
-        self._quirks = quirks
-        self._blocks = Blocks(names, think_tags=quirks.think_tags)
-        self._refusal: list[str] = []
-        self._reason: str | None = None
-        self._usage: msgspec.Raw = NOTHING
-        self._id: str | None = None
-        # The index of the choice that is decoded.
-        self._choice = 0
-        # Chunks of this choice with nothing in them, with `"usage": null` and without usage; none before the first one.
-        self._empty_chunks: Sequence[Chunk] = ()
-        # The JSON around the text of a chunk, searched for once.
-        self._frame: Frame | None = None
-        self._framed = False
-        self._unknown_events: list[str] = []
+    _model: Model
+    _quirks: Quirks
+    _blocks: Blocks
+    done: bool = False
+    _refusal: list[str] = []
+    _reason: str | None = None
+    _usage: msgspec.Raw = NOTHING
+    _id: str | None = None
+    # The index of the choice that is decoded.
+    _choice: int = 0
+    # Chunks of this choice with nothing in them, with `"usage": null` and without usage; none before the first one.
+    _empty_chunks: Sequence[Chunk] = ()
+    # The JSON around the text of a chunk, searched for once.
+    _frame: Frame | None = None
+    _framed: bool = False
+    _unknown_events: list[str] = []
 
     @property
     def complete(self) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from steersman.provider.wires.openai_chat.blocks import Blocks
 from steersman.provider.wires.openai_chat.decode import OpenAIChatDecoder
 from steersman.provider.wires.openai_chat.encode import encode_request, encode_tools
 from steersman.provider.wires.openai_chat.errors import classify_response
 from steersman.provider.wires.openai_chat.quirks import CHAT_PRESETS, OPENAI_URL, find_quirks
+from steersman.provider.wires.openai_chat.thinking import TagSplitter
 from steersman.provider.wires.protocol import HttpRequest
 from steersman.types.errors import ProviderError
 from steersman.types.model import Model, Request, StreamOptions
@@ -32,7 +34,9 @@ class OpenAIChat:
 
     def decoder(self, model: Model, request: Request) -> OpenAIChatDecoder:
         """Return a new decoder for one answer."""
-        return OpenAIChatDecoder(model, find_quirks(model), encode_tools(request.tools))
+        quirks = find_quirks(model)
+        tags = TagSplitter() if quirks.think_tags else None
+        return OpenAIChatDecoder(model, quirks, Blocks(encode_tools(request.tools), tags))
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""

@@ -82,36 +82,30 @@ _READ_WHOLE = frozenset(("message", "function_call"))
 _TERMINAL = frozenset(("response.completed", "response.incomplete", "response.failed", "response.done"))
 _READ = frozenset((*_DELTAS, *_TERMINAL, "response.output_item.added", "response.output_item.done", "error"))
 _EMPTY = AssistantMessage()
-_NO_EVENT = Event()
-_NO_RESPONSE = Response()
 
 
-class OpenAIResponsesDecoder:
+class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
     """Decodes one answer."""
 
-    __slots__ = (
-        "_blocks", "_calls", "_custom", "_error", "_hot", "_hot_block", "_model", "_names", "_output", "_raw_reason",
-        "_reason", "_response", "_started", "_stopped", "_unknown_events", "done",
-    )  # fmt: skip
-
-    def __init__(self, model: Model, names: ToolNames, custom: Set[str]) -> None:
-        self.done = False
-        self._model = model
-        self._names = names
-        # The tools of the request; a custom tool of another name is the server's own, and it has run it already.
-        self._custom = custom
-        self._output, self._started = Output(), False
-        self._unknown_events: list[str] = []
-        self._blocks = self._calls = 0
-        # The last delta event and its block: the next delta nearly always belongs to the same block.
-        self._hot = _NO_EVENT
-        self._hot_block: OpenBlock | None = None
-        self._response = _NO_RESPONSE
-        # The blocks of the whole answer, in its order.
-        self._stopped: Sequence[OpenBlock] = ()
-        self._reason: StopReason = "stop"
-        self._raw_reason: str | None = None
-        self._error: str | None = None
+    _model: Model
+    _names: ToolNames
+    # The tools of the request; a custom tool of another name is the server's own, and it has run it already.
+    _custom: Set[str]
+    done: bool = False
+    _output: Output = msgspec.field(default_factory=Output)
+    _started: bool = False
+    _unknown_events: list[str] = []
+    _blocks: int = 0
+    _calls: int = 0
+    # The last delta event and its block: the next delta nearly always belongs to the same block.
+    _hot: Event = msgspec.field(default_factory=Event)
+    _hot_block: OpenBlock | None = None
+    _response: Response = msgspec.field(default_factory=Response)
+    # The blocks of the whole answer, in its order.
+    _stopped: Sequence[OpenBlock] = ()
+    _reason: StopReason = "stop"
+    _raw_reason: str | None = None
+    _error: str | None = None
 
     @property
     def complete(self) -> bool:

@@ -39,18 +39,15 @@ Events: TypeAlias = list[StreamEvent]
 _get_order = attrgetter("order")
 
 
-class OpenBlock:
+class OpenBlock(msgspec.Struct, eq=False):
     """A block while its deltas arrive; `held` is a high surrogate that waits for its low surrogate."""
 
-    __slots__ = ("content", "held", "index", "kind", "parts", "refused")
-
-    def __init__(self, kind: str, index: int) -> None:
-        self.kind = kind
-        self.index = index
-        self.parts: list[str] = []
-        self.held = ""
-        self.content: Content | None = None
-        self.refused = False
+    kind: str
+    index: int
+    parts: list[str] = []
+    held: str = ""
+    content: Content | None = None
+    refused: bool = False
 
     def start(self, id: str, name: str) -> StreamEvent:
         """Return the event that starts the block."""
@@ -96,26 +93,23 @@ class OpenBlock:
         return TextEnd(self.index) if type(content) is TextContent else ThinkingEnd(self.index)
 
 
-class OpenItem:
+class OpenItem(msgspec.Struct, eq=False):
     """An output item while it arrives; `order` is its place in the answer."""
 
-    __slots__ = ("announced", "blocks", "call_id", "done", "id", "kind", "name", "order", "part", "reserved")
-
-    def __init__(self, kind: str | None, order: int) -> None:
-        self.kind = kind
-        self.order = order
-        self.id: Id = None
-        self.call_id = ""
-        self.name = ""
-        # Whether the server announced the item; its deltas may come unannounced.
-        self.announced = False
-        self.done = False
-        # By part of a message; any other item has one block, part 0.
-        self.blocks: dict[int, OpenBlock] = {}
-        # The event type and number of the reasoning part that is being emitted.
-        self.part: tuple[str, int] | None = None
-        # Whether its block was begun before it had any content, to keep its place.
-        self.reserved = False
+    kind: str | None
+    order: int
+    id: Id = None
+    call_id: str = ""
+    name: str = ""
+    # Whether the server announced the item; its deltas may come unannounced.
+    announced: bool = False
+    done: bool = False
+    # By part of a message; any other item has one block, part 0.
+    blocks: dict[int, OpenBlock] = {}
+    # The event type and number of the reasoning part that is being emitted.
+    part: tuple[str, int] | None = None
+    # Whether its block was begun before it had any content, to keep its place.
+    reserved: bool = False
 
     @property
     def can_begin(self) -> bool:
@@ -144,27 +138,24 @@ class OpenItem:
         return given.call_id is not None and self.call_id == str(given.call_id)
 
 
-class Output:
+class Output(msgspec.Struct, eq=False):
     """The items of one response, in the order the server gives them."""
 
-    __slots__ = ("_by_id", "_by_index", "_indexed", "items", "silent")
-
-    def __init__(self) -> None:
-        self.items: list[OpenItem] = []
-        # The announced items of which nothing was emitted yet.
-        self.silent: list[OpenItem] = []
-        self._by_index: dict[int, OpenItem] = {}
-        self._by_id: dict[str | int, OpenItem] = {}
-        # False once an index is missing or used twice: then indexes do not identify items.
-        self._indexed = True
+    items: list[OpenItem] = []
+    # The announced items of which nothing was emitted yet.
+    silent: list[OpenItem] = []
+    # Whether the server's indexes identify the items: no longer once one is missing or used twice.
+    indexed: bool = True
+    _by_index: dict[int, OpenItem] = {}
+    _by_id: dict[str | int, OpenItem] = {}
 
     def open(self, index: int | None, given: OutputItem, *, announced: bool = True) -> OpenItem:
         """Return the announced item; if its deltas came first, it exists already."""
-        is_new = self._indexed and index is not None and index not in self._by_index
+        is_new = self.indexed and index is not None and index not in self._by_index
         item = None if is_new else self.find(index, given.id)
         if item is None or item.done or item.kind != given.type or (item.announced and item.id != given.id):
             item = OpenItem(given.type, index if is_new and index is not None else len(self.items))
-            self._indexed = is_new
+            self.indexed = is_new
             self.items.append(item)
             check_block_count(len(self.items))
             self.silent.append(item)
@@ -195,7 +186,7 @@ class Output:
 
     def find(self, index: int | None, id: Id) -> OpenItem | None:
         """Return the item of an event: by index, else by id, else the newest one."""
-        if id and id in self._by_id and (index is None or not self._indexed):
+        if id and id in self._by_id and (index is None or not self.indexed):
             return self._by_id[id]
         if index is not None:
             return self._by_index.get(index)
@@ -205,7 +196,7 @@ class Output:
 
     def find_done(self, index: int | None, given: OutputItem) -> OpenItem:
         """Return the item of `output_item.done`; a call may reuse the id of an earlier call."""
-        if self._indexed and index is not None and index not in self._by_index:
+        if self.indexed and index is not None and index not in self._by_index:
             same = [item for item in self.items if item.is_same(given)]
             if same and all(item.done and (item.id is None or item.id != given.id) for item in same):
                 return self.open(index, given)
@@ -213,7 +204,7 @@ class Output:
 
     def find_or_open(self, index: int | None, given: OutputItem) -> OpenItem:
         """Return the item that a whole one belongs to, and open it if it is new."""
-        placed = self._by_index.get(index) if self._indexed and index is not None else None
+        placed = self._by_index.get(index) if self.indexed and index is not None else None
         if placed is not None and placed.is_same(given):
             return placed
         same = [item for item in self.items if item.is_same(given)]
@@ -228,14 +219,9 @@ class Output:
         """Return the texts of the items that have stopped; only a message has one."""
         return {item.text for item in self.items}
 
-    @property
-    def indexed(self) -> bool:
-        """Whether the server's indexes identify the items."""
-        return self._indexed
-
     def list_blocks(self) -> list[OpenBlock]:
         """Return the blocks that have stopped, in the order of the answer."""
-        ordered = sorted(self.items, key=_get_order) if self._indexed else self.items
+        ordered = sorted(self.items, key=_get_order) if self.indexed else self.items
         blocks: list[OpenBlock] = []
         for item in ordered:
             parts = item.blocks
