@@ -331,6 +331,23 @@ async def test_what_comes_behind_an_answer_is_never_the_next_one(*, late: bool) 
     assert served.connections == MANY + 1 + late
 
 
+@each_row("usual", [USUAL, b"HTTP/1.1 200 OK\r\n" + KIND + LENGTH + b"\r\n" + HELLO], ids=["chunks", "a length"])
+async def test_what_came_unasked_and_was_not_read_yet_is_no_answer(usual: bytes) -> None:
+    """failures.md F6: the next request is sent before the event loop has looked at what the server sent too much."""
+    peers: list[Peer] = []
+
+    async def answer(peer: Peer) -> None:
+        peers.append(peer)
+        await every(usual)(peer)
+
+    async with serving(answer) as served:
+        assert said(await served.ask()) == "hello"
+        # A write is sent at once, and the request is sent without a turn of the event loop between the two.
+        peers[0].writer.write(usual.replace(b"hel", b"bad"))
+        assert said(await served.ask()) == "hello"
+    assert served.connections == 2
+
+
 @pytest.mark.parametrize("size", [40_000, 700_000])
 async def test_an_answer_before_the_end_of_a_request_is_read(size: int) -> None:
     """Also when the server does not read on; and no complaint of the event loop is heard."""

@@ -56,17 +56,17 @@ _MAX_UNREAD = 512 * 1024
 # There is no poll on Windows: there, a request that meets a closed connection is retried.
 _CAN_POLL = hasattr(select, "poll")
 if _CAN_POLL:
-    # POLLRDHUP (the peer alone has closed) exists on Linux only; the other flags exist everywhere.
-    _CLOSED = getattr(select, "POLLRDHUP", select.POLLIN) | select.POLLHUP | select.POLLERR
+    # There is something to read, be it the end, or an answer that nobody asked for and that the next request would get.
+    _UNUSABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 
 
 def watch_peer(transport: asyncio.BaseTransport | None) -> Callable[[], object]:
-    """A function that is true once the other side has closed an open connection, even before the event loop knows."""
+    """A function that is true once the other side has closed or sent something, even before the event loop knows."""
     socket = None if transport is None else transport.get_extra_info("socket")
     if socket is None or not _CAN_POLL:
         return lambda: False
     poll = select.poll()
-    poll.register(socket.fileno(), _CLOSED)
+    poll.register(socket.fileno(), _UNUSABLE)
     return partial(poll.poll, 0)
 
 
@@ -78,7 +78,7 @@ class FastConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_call", "_chunks", "_connection", "_error", "_head", "_is_answering", "_is_closed_by_peer", "_keep", "_loop",
+        "_call", "_chunks", "_connection", "_error", "_has_peer_acted", "_head", "_is_answering", "_keep", "_loop",
         "_parts", "_paused", "_reader", "_size", "_take", "_transport", "_waiter",
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ class FastConnection(asyncio.Protocol):
         self._reader: Any = connection.protocol
         self._transport: Any = connection.transport
         self._loop = asyncio.get_running_loop()
-        self._is_closed_by_peer = watch_peer(connection.transport)
+        self._has_peer_acted = watch_peer(connection.transport)
         # From a request until its response is released or closed.
         self._is_answering = False
         self._head = b""
@@ -147,7 +147,7 @@ class FastConnection(asyncio.Protocol):
 
     def is_usable(self) -> bool:
         """Whether the connection is open, and nothing came on it since the last response."""
-        return self._connection is not None and not self._transport.is_closing() and not self._is_closed_by_peer()
+        return self._connection is not None and not self._transport.is_closing() and not self._has_peer_acted()
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived and were not read yet."""

@@ -94,7 +94,7 @@ class IdleConnections:
 
 
 class CheckingConnector(TCPConnector):
-    """Checks that an idle connection is still open before it is used again."""
+    """Checks that an idle connection is still open, and that nothing came on it, before it is used again."""
 
     def __init__(self, *, keepalive: float, dns_ttl: int) -> None:
         # No limit of connections: the application limits how many agents run at once.
