@@ -37,6 +37,7 @@ class ForbiddenCommand:
 
     __slots__ = (
         "_aliases",
+        "_bare",
         "_exact",
         "_is_doubled",
         "_kinds",
@@ -79,6 +80,10 @@ class ForbiddenCommand:
         pairs = [(option, value) for option, value in pairwise(self.words[1:]) if option in self._options]
         self._values = {value: option for option, value in pairs if value and not value.startswith("-")}
         apart = [word for word in self._operands if word not in self._values]
+        # The rule without them: a command may have them behind its other words.
+        is_cut = bool(self.words) and self.words[-1] in self._values
+        bare = [word for word in plain if word not in self._values]
+        self._bare = ForbiddenCommand(bare, is_open=is_open and not is_cut) if self._values and bare else None
         self._exact = [frozenset((word,)) for word in apart]
         # All that is short for a word of the rule, by word and together.
         self._kinds = [_list_beginnings(word) for word in apart]
@@ -204,9 +209,23 @@ class ForbiddenCommand:
         if self._plain.words and not self._plain._is_among(self._take_apart(candidate)):
             # `git push origin +main` is about `main`.
             unmarked = Candidate([word.lstrip("+:") or word for word in candidate.words])
-            if not self._plain._is_among(unmarked):
+            if not self._plain._is_among(unmarked) and not self._has_values(part, candidate):
                 return False
         return all(any(_may_be(word, option, part.entry) for word in part.marked) for option in self._split)
+
+    def _has_values(self, part: PartView, candidate: Candidate) -> bool:
+        """Whether it is the command but for options with the values of the rule, which may come behind other words."""
+        if self._bare is None or not self._bare._is_among(candidate):
+            return False
+        pairs = [*pairwise(self._take_apart(candidate).words)]
+        return all(
+            any(self._is_value(given, value) and _may_be_option(before, option, part.entry) for before, given in pairs)
+            for value, option in self._values.items()
+        )
+
+    def _is_value(self, given: str, value: str) -> bool:
+        """Whether a word is a value of the rule, which may go on in a rule that is open."""
+        return given == value or (self.open and value == self.words[-1] and given.startswith(value))
 
     def _is_among(self, candidate: Candidate) -> bool:
         """Whether the words are the command; after a program that runs others, whether it begins at any word."""
@@ -236,7 +255,7 @@ class ForbiddenCommand:
                 letter = 1 if option.startswith("--") else max(1, word.find(option[-1], 1))
                 found += [(word[:end], word[end:]) for end in (letter + 1, 2)]
             for before, text in found:
-                if text == value or (self.open and value == self.words[-1] and text.startswith(value)):
+                if self._is_value(text, value):
                     return [before, text]
         return [word]
 
@@ -340,6 +359,11 @@ def _may_be(word: Word, option: str, entry: Entry | None) -> bool:
     if not word.text.startswith("-") or word.text in ("-", "--"):
         return False
     return word.wild >= 0 or any(_may_be_same(name, option, entry) for name in _split_option(word.text))
+
+
+def _may_be_option(given: str, option: str, entry: Entry | None) -> bool:
+    """Whether a word may be an option of a rule, by another name or among other letters."""
+    return any(_may_be(Word(given), name, entry) for name in _split_option(option))
 
 
 def _may_be_same(given: str, option: str, entry: Entry | None) -> bool:
