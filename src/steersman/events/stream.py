@@ -174,21 +174,17 @@ class _Reader:
         return self
 
     async def __anext__(self) -> AgentEvent:
-        if not self._buffer:
-            await self._wait_for_event()
-        if self._channel.writer is not None:
+        buffer, channel = self._buffer, self._channel
+        if not buffer:
+            channel.reading[id(self)] = asyncio.current_task()
+            while not buffer and channel.outcome is None:
+                await channel.wait_for_change()
+            if not buffer:
+                self._unregister()
+                raise StopAsyncIteration
+        if channel.writer is not None:
             self._wake_run()
-        return self._buffer.popleft()
-
-    async def _wait_for_event(self) -> None:
-        """Wait until there is an event; the end of the run ends the iteration."""
-        channel = self._channel
-        channel.reading[id(self)] = asyncio.current_task()
-        while not self._buffer and channel.outcome is None:
-            await channel.wait_for_change()
-        if not self._buffer:
-            self._unregister()
-            raise StopAsyncIteration
+        return buffer.popleft()
 
     def _wake_run(self) -> None:
         """Let the run go on that waits for the reader, once half of its events are read."""

@@ -34,6 +34,8 @@ def emit_deltas(
         return len(batch)  # the run gave this stream up
     if run.dispatcher.delta_callbacks or run.witness is not None:
         return _show_one_by_one(run, batch, shown, partial)
+    if len(batch) == 1:
+        return _push_one(run, batch[0], shown, partial)
     return _push_together(run, batch, shown, partial)
 
 
@@ -42,13 +44,29 @@ def take_deltas(run: Run, state: ResponseStreamState, batch: Sequence[StreamEven
 
     What concerns more than a reader is left to the task: subscribers, a cancel, a reader that has fallen behind.
     """
-    is_cancelled, is_behind = run.token.reason is not None, len(run.channel.buffer) >= run.channel.limit
-    if not state.started or run.dispatcher.delta_callbacks or is_cancelled or is_behind:
+    channel = run.channel
+    if run.token.reason is not None or len(channel.buffer) >= channel.limit:
+        return 0
+    if not state.started or run.dispatcher.delta_callbacks:
         return 0
     try:
         return emit_deltas(run, batch, state.deltas, state.read_partial)
     except Exception:  # noqa: BLE001  # a clock that raises does so again in the task
         return 0
+
+
+def _push_one(run: Run, delta: StreamEvent, shown: list[StreamEvent], partial: Callable[[int], PartialMessage]) -> int:
+    """Emit what came alone, if it is a delta, and only a reader gets it: most deltas of a slow answer come so."""
+    if type(delta) not in DELTAS:
+        return 0
+    channel, now, seq = run.channel, run.clock(), run.seq
+    shown.append(delta)
+    run.seq = seq + 1
+    if not channel.detached:
+        update = MessageUpdate(run.loop_id, seq, now, delta)  # pyright: ignore[reportArgumentType]  # it is one of these
+        force_setattr(update, "_source", (partial, seq - len(shown)))
+        channel.push(update)
+    return 1
 
 
 def _push_together(

@@ -195,11 +195,8 @@ class ChunkDecoder(msgspec.Struct, eq=False):
 
 def _find_only_chunk(data: bytes) -> bytes:
     """The content, if these bytes are one plain chunk, as most network reads are; else b""."""
-    end = data.find(CRLF, 0, _LONGEST_SIZE)
-    if end < 0:
-        return b""
-    start, stop = end + len(CRLF), len(data) - len(CRLF)
-    return data[start:stop] if _find_length(data[:end]) == stop - start and data.endswith(CRLF) else b""
+    size, _, rest = data.partition(CRLF)
+    return rest[:-_END] if _find_length(size) == len(rest) - _END and rest.endswith(CRLF) else b""
 
 
 def _describe(problem: BaseException) -> str:

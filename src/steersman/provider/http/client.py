@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 import msgspec
@@ -102,8 +103,9 @@ class HttpAnswer:
         while not decoder.done:
             is_trailing = decoder.complete
             if chunk is None:
-                may_take = self._take_deltas is not None and self._has_started and not is_trailing
-                chunk = await exchange.read(self._take if may_take else None, is_trailing=is_trailing)
+                deltas = self._take_deltas if self._has_started and not is_trailing else None
+                take = deltas and partial(self._take, exchange, decoder, feed_all, deltas)
+                chunk = await exchange.read(take, is_trailing=is_trailing)
                 self._raise_failure()
             if chunk:
                 feed_all(exchange.reader.feed(chunk), pending)
@@ -126,17 +128,18 @@ class HttpAnswer:
         self.close()
         return [*pending, final]
 
-    def _take(self, chunk: bytes) -> bool:
+    def _take(
+        self, exchange: Exchange, decoder: Decoder, feed_all: FeedAll, take_deltas: TakeDeltas, chunk: bytes
+    ) -> bool:
         """Decode bytes as they arrive, and give the deltas on; `_read_batch` goes on only with what is not taken."""
-        exchange, decoder, take, pending = self._exchange, self._decoder, self._take_deltas, self._pending
-        feed_all = self._feed_all
-        if exchange is None or decoder is None or feed_all is None or take is None or len(chunk) > MAX_PIECE:
+        if len(chunk) > MAX_PIECE:
             return False
+        pending = self._pending
         try:
             feed_all(exchange.reader.feed(chunk), pending)
             exchange.note_bytes(len(chunk), has_content=bool(pending))
             if pending:
-                del pending[: take(pending)]
+                del pending[: take_deltas(pending)]
         except Exception as error:  # noqa: BLE001  # whatever it is, `_read_batch` raises it
             self._failure = error
         if pending or self._failure is not None or decoder.done or decoder.complete:

@@ -224,9 +224,7 @@ class Exchange:
     def note_bytes(self, size: int, *, has_content: bool) -> None:
         """Count bytes that were taken while `read` waits: it waits for more from now on."""
         if self._watchdog is not None:
-            if has_content:
-                self._watchdog.note_content()
-            self._watchdog.extend_for_next_bytes()
+            self._watchdog.extend_for_next_bytes(has_content=has_content)
         self._count(size)
 
     def wake(self) -> None:

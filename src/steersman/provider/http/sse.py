@@ -71,23 +71,11 @@ class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
         if not self._pending:
             # A blank line before the start of an event means nothing.
             chunk = chunk.lstrip(b"\n")
-            cut = chunk.rfind(b"\n\n") + 2
-            if cut == 1:
-                self._keep(chunk)
-                return []
-            whole = chunk[:cut]
-        else:
-            cut = chunk.rfind(b"\n\n") + 2
-            if cut == 1 and not (self._at_line_start and chunk.startswith(b"\n")):
-                self._keep(chunk)
-                return []
-            whole = b"".join((*self._pending, chunk[:cut]))
-            self._forget_pending()
-        if cut < len(chunk):
-            self._keep(chunk[cut:])
-        if len(whole) > self.max_event_bytes or (len(whole) > MAX_EVENT_LINES and whole.count(b"\n") > MAX_EVENT_LINES):
-            self._check_events(whole)
-        return self._parse_events(whole.decode("utf-8", "replace"))
+        if self._pending or not chunk.endswith(b"\n\n"):
+            chunk = self._cut_off_whole_events(chunk)
+        if len(chunk) > self.max_event_bytes or (len(chunk) > MAX_EVENT_LINES and chunk.count(b"\n") > MAX_EVENT_LINES):
+            self._check_events(chunk)
+        return self._parse_events(chunk.decode("utf-8", "replace"))
 
     def finish(self) -> list[Event]:
         """What is left of an event that the end of the stream cut off. The standard drops it; the caller decides."""
@@ -122,6 +110,17 @@ class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
         if len(chunk) - len(without) == 2 * chunk.count(b"\r\n\r\n"):
             return without  # one line an event, as is usual: no CR is alone
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _cut_off_whole_events(self, chunk: bytes) -> bytes:
+        """The whole events, perhaps none, that these bytes and what is pending hold; the rest is kept."""
+        cut = chunk.rfind(b"\n\n") + 2
+        if cut == 1 and not (self._at_line_start and chunk.startswith(b"\n")):
+            self._keep(chunk)
+            return b""
+        whole = b"".join((*self._pending, chunk[:cut]))
+        self._forget_pending()
+        self._keep(chunk[cut:])
+        return whole
 
     def _keep(self, chunk: bytes) -> None:
         if not chunk:
@@ -164,10 +163,10 @@ class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
 
     def _parse_events(self, text: str) -> list[Event]:
         events = _split_usual_events(text)
-        if events is None:
-            parsed = [self._parse_event(block) for block in text.split("\n\n") if block]
-            events = [event for event in parsed if event is not None]
-        return events
+        if events is not None:
+            return events
+        parsed = [self._parse_event(block) for block in text.split("\n\n") if block]
+        return [event for event in parsed if event is not None]
 
     def _parse_event(self, block: str) -> Event | None:
         """Parse one event line by line, as the standard says: without a `data` field there is no event."""
@@ -197,6 +196,8 @@ def _split_usual_events(text: str) -> list[Event] | None:
         return None
     lines = text.count("\n")
     if text.startswith("data: "):
+        if lines == 2:  # one event
+            return [("", text[6:-2])]  # behind "data: "
         data = text.removeprefix("data: ").removesuffix("\n\n").split("\n\ndata: ")
         return list(zip(repeat(""), data, strict=False)) if lines == 2 * len(data) else None
     events = _NAMED_EVENT.findall(text)
