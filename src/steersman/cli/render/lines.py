@@ -100,8 +100,13 @@ def wrap_rows(text: str, style: str, room: int) -> list[list[Span]]:
     """
     lines, room = text.expandtabs(TAB).split("\n"), max(1, room)
     late = {_find_column(line) for line in lines if measure_width(line) > room}
-    below = {column for column in late if column > room // 2}
+    below = {column for column in late if column > _limit_indent(room)}
     return [piece for line in lines for piece in _wrap_row(line, style, room, below)]
+
+
+def _limit_indent(room: int) -> int:
+    """How far the last column may be indented: at most by half, and two columns are left for a wide character."""
+    return max(0, min(room // 2, room - 2))
 
 
 def _find_column(line: str) -> int:
@@ -118,7 +123,7 @@ def _wrap_row(line: str, style: str, room: int, below: Collection[int]) -> list[
     above = list[list[Span]]()
     if column in below:
         above = wrap_spans([(before.rstrip(), style)], room) if before.strip() else []
-        column = min(_BELOW, room // 2)
+        column = min(_BELOW, _limit_indent(room))
         before = " " * column
     pieces = wrap_spans([(last, style)], room - column)
     return [*above, *([(" " * column if index else before, style), *piece] for index, piece in enumerate(pieces))]

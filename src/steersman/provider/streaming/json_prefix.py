@@ -50,6 +50,10 @@ class GrowingText:
         piece, self.high = split_trailing_surrogate(self.high + piece)
         return replace_lone_surrogates(piece)
 
+    def end(self) -> str:
+        """What is left at the end of the text: a replacement for a high surrogate that still waits."""
+        return replace_lone_surrogates(self.high) if self.high else ""
+
 
 class JsonPrefix:
     """An object that grows as its JSON text is fed in; `value` is always the same dict.
@@ -149,9 +153,10 @@ class JsonPrefix:
         body, end = self._read_body(text, at)
         if not body.isascii() or self._text.high:
             body = self._text.clean(body)
-        self._grow(body)
         if end <= len(text):
+            body += self._text.end()
             self._read = self._read_separator
+        self._grow(body)
         return end
 
     def _read_scalar(self, text: str, at: int) -> int:

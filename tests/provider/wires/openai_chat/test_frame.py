@@ -123,14 +123,22 @@ def fragments(*data: str) -> list[str]:
     return [event.delta for event in events if isinstance(event, ToolCallDelta)]
 
 
+def join_blank_beginning(parts: list[str]) -> list[str]:
+    """Blank fragments at the beginning come with the next one: until then the name of an unknown tool may grow."""
+    first = next((at for at, part in enumerate(parts) if not part.isspace()), len(parts) - 1)
+    return ["".join(parts[: first + 1]), *parts[first + 1 :]]
+
+
 @given(st.lists(WORDS, min_size=2, max_size=6), st.booleans(), st.booleans())
 def test_the_fragments_of_arguments_are_those_that_parsing_gives(parts: list[str], tight: bool, plain: bool) -> None:
-    assert fragments(*[fragment(part, tight=tight, plain=plain) for part in parts]) == parts
+    found = fragments(*[fragment(part, tight=tight, plain=plain) for part in parts])
+    assert found == join_blank_beginning(parts)
 
 
 @given(st.lists(st.tuples(WORDS, st.sampled_from([{}, {"usage": None}, {"padding": "x"}])), min_size=2, max_size=6))
 def test_chunks_that_differ_in_more_than_their_fragment_are_parsed(parts: list[tuple[str, dict[str, Any]]]) -> None:
-    assert fragments(*[fragment(words, **more) for words, more in parts]) == [words for words, _ in parts]
+    found = fragments(*[fragment(words, **more) for words, more in parts])
+    assert found == join_blank_beginning([words for words, _ in parts])
 
 
 @each_row("inner", ['x"},"y":{"z":"', 'x"}}],"content":"y', "x\\"])
