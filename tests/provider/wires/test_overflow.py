@@ -137,6 +137,10 @@ NEITHER = [
     "max_tokens is too large: 200000. This model supports at most 128000 completion tokens",
     "max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for this model",
     "The request's max_tokens (100000) exceeds the maximum output tokens (8192)",
+    "`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the "
+    "`context_window` for this model",
+    "The maximum tokens you requested exceeds the model limit of 4096. Try again with a maximum tokens value that is "
+    "lower than 4096.",
     "thinking.budget_tokens must be less than max_tokens",
     "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880 bytes",
     "Input image is too large",

@@ -94,6 +94,11 @@ _OTHER_THINGS = re.compile(
 )
 _OUTPUT = re.compile(r"\bmax (?:output |completion )?tokens\b|\b(?:output|completion|generated) tokens\b")
 _PROMPT = re.compile(r"\b(?:prompts?|inputs?|messages|conversation)\b")
+# The limit that a request sets for the answer is above that of the model (Groq, Bedrock): no shorter prompt helps.
+_OUTPUT_LIMIT = re.compile(
+    r"\bmax(?:imum)? (?:new |output |completion )?tokens(?: you requested)?"
+    r" (?:must be (?:less|smaller)|exceeds|is too)\b"
+)
 # The limit on one text: on the prompt, if it is this large.
 _TEXT_LIMIT = re.compile(r"(?:string too long.{0,60}?maximum length|expected maxlength:) (\d+)")
 _LONGEST_FIELD = 100_000
@@ -156,6 +161,8 @@ def is_overflow(message: str, *, status: int | None = None, code: str | None = N
 
 def _is_too_long(message: str) -> bool:
     words = " ".join(message[:_LONGEST_MESSAGE].lower().translate(_MARKS).split())
+    if _OUTPUT_LIMIT.search(words) and _PROMPT.search(words) is None:
+        return False
     if _TOO_LONG.search(words):
         return True
     if (found := _TEXT_LIMIT.search(words)) is not None:
