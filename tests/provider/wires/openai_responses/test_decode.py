@@ -198,6 +198,15 @@ def test_an_item_that_is_never_done_is_what_its_deltas_said() -> None:
     assert message.content == [TextContent("Hello"), ToolCall("call_2", "add", {"a": 2})]
 
 
+def test_a_call_that_lost_its_arguments_is_never_complete() -> None:
+    """failures.md C9: the whole answer does not list it, and it would run with none."""
+    stream = begun() + called(0, "call_0", "add", "{}") + added(1, "function_call", id="fc_1", call_id="c", name="stop")
+    output = [{"type": "function_call", "id": "fc_0", "call_id": "call_0", "name": "add", "arguments": "{}"}]
+    message = message_of(stream + ended(output=output))
+    assert [(call.name, call.raw_arguments) for call in message.tool_calls] == [("add", None), ("stop", "")]
+    assert message.stop_reason == "length"
+
+
 def test_a_call_without_name_and_arguments_is_no_call() -> None:
     """failures.md C5."""
     stream = begun() + called(0, "call_0", "add", "{}") + called(1, "", "")
@@ -474,6 +483,11 @@ def test_the_terminal_event_ends_the_reading() -> None:
         decoder.feed(name, data)
         states.append(decoder.done)
     assert states == [False] * (len(states) - 1) + [True]
+
+
+def test_nothing_is_read_behind_a_terminal_event_with_half_an_emoji() -> None:
+    end = ended().replace(b'"resp_1"', b'"resp_\\ud83d"')
+    assert message_of(begun() + said(0, "Hi") + end + b'data: {"type":"error","message":"Late."}\n\n').text == "Hi"
 
 
 # Text

@@ -127,6 +127,8 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
                 read = decode_event(data)
             except (msgspec.DecodeError, RecursionError):
                 self._feed_leniently(event, data, out)
+                if self.done:
+                    return
                 continue
             block, delta = self._hot_block, read.delta
             if delta and block is not None and not block.held:
@@ -371,7 +373,9 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
             texts.add(item.text)
         for item in known:
             if not item.done and (item.blocks or item.kind in KNOWN_ITEMS):
-                self._stop_item(item, OutputItem(type=item.kind), b"{}", out, cut=cut)
+                # A call without arguments that the whole answer does not list has lost them.
+                lost = bool(output) and not any([block.parts for block in item.blocks.values()])
+                self._stop_item(item, OutputItem(type=item.kind), b"{}", out, cut=cut or lost)
 
     def _decode_item(self, raw: msgspec.Raw, data: str) -> OutputItem:
         try:
