@@ -51,7 +51,9 @@ class AlternatingMessages:
 
         With a thinking budget, Claude wants the answers since the last prompt to begin with signed thinking.
         """
-        return self._answered and not (type(self._first) is ThinkingContent and self._first.signature)
+        first = self._first
+        # A block of an unknown type, such as a call of the server's own tools, is kept as thinking with a `field`.
+        return self._answered and not (type(first) is ThinkingContent and first.signature and first.field is None)
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Encode more messages."""

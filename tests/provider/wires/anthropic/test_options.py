@@ -12,6 +12,7 @@ from tests.provider.wires.anthropic.kit import body_of
 from tests.rows import each_row
 
 from steersman.context.log import MessageView
+from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.provider.wires.anthropic.schema import convert_output_schema, parse_version
 from steersman.provider.wires.anthropic.wire import WIRE
 from steersman.provider.wires.sampling import warn_of_temperature
@@ -288,6 +289,11 @@ def test_a_budget_for_thinking_waits_for_calls_that_were_begun_without_it() -> N
     assert not thinks(told, begun, result, more, later)
     unsigned = AssistantMessage([ThinkingContent("Hm."), *begun.content], stop_reason="tool_use")
     assert not thinks(told, unsigned, result)
+    # A call of the server's own tools is kept as thinking, and is none.
+    searched = ThinkingContent(
+        "", '{"type":"server_tool_use","id":"srv_1","name":"x","input":{}}', redacted=True, field=OPAQUE
+    )
+    assert not thinks(told, AssistantMessage([searched, *begun.content], stop_reason="tool_use"), result)
     assert thinks(told, thought, result)
     assert thinks(told, thought, result, more, later)
     assert thinks(told, begun, result, AssistantMessage([TextContent("It is 3.")]), user_message("Again."))
