@@ -13,10 +13,17 @@ from typing import TYPE_CHECKING, Any
 # Imported here and not on first use: a command may be able to write to the folder of this code.
 from steersman.tools.confine.changed_folders import note_change, note_command
 from steersman.tools.confine.command_environment import COMMAND_ENVIRONMENT
-from steersman.tools.confine.folder_snapshot import MAX_FOLDERS, FolderSnapshot, remove_links, set_aside
+from steersman.tools.confine.folder_snapshot import (
+    MAX_FOLDERS,
+    PROTECTED_NAMES,
+    FolderSnapshot,
+    remove_links,
+    set_aside,
+)
 from steersman.tools.confine.home import make_home, read_git_identity, remove_home
 from steersman.tools.confine.launch import DEFAULT_PATH, build_child_environment
 from steersman.tools.confine.protected_paths import Git, SandboxPaths, find_sandbox_paths, select_nested
+from steersman.tools.confine.replaced_paths import ReadOnlyPaths
 from steersman.tools.confine.running_commands import BegunCommand, begin_command
 from steersman.tools.confine.sandbox import Confinement, Sandbox, confinement
 from steersman.tools.confine.scratch import Scratch
@@ -33,13 +40,15 @@ _TEMPORARY = "tmp"
 class PreparedCommand:
     """A command that can be run by its plan; `Shell.clear_up` has to be called when it is over.
 
-    `home` is its home folder, and `begun` has what was protected when it began. Without a sandbox it has neither.
+    `home` is its home folder, `begun` has what was protected when it began, and `fixed` what is read-only for it.
+    Without a sandbox it has none of these.
     """
 
     sandbox: Confinement
     plan: dict[str, Any]
     home: str
     begun: BegunCommand | None
+    fixed: ReadOnlyPaths
 
 
 class Shell:
@@ -103,6 +112,8 @@ class Shell:
                     environment["XDG_CACHE_HOME"] = home
             environment.update({**self._env, **(env or {})})
             where = self._find_paths(scratch, environment, begun, readable)
+            pinned = where.protected.pinned if sandbox.holds_names else ()
+            fixed = ReadOnlyPaths(path for path, writable in pinned if not writable)
         except OSError as error:
             raise ToolError(
                 f"The command was not run, because a path for it could not be accessed: {error}."
@@ -111,16 +122,17 @@ class Shell:
         note = note_change if sandbox.kind == "off" else note_command
         note(self.root, *self._writable)
         plan = sandbox.plan(argv, environment, self.root, where, allow_network=self.allow_network)
-        return PreparedCommand(sandbox, plan, home, begun)
+        return PreparedCommand(sandbox, plan, home, begun, fixed)
 
     def clear_up(self, prepared: PreparedCommand) -> list[str]:
         """Set aside the protected names that a command made in subfolders, and remove its home folder; return notes."""
         if prepared.begun is None:
             return []
         try:
-            return self._set_aside(prepared.begun.before)
+            return self._set_aside(prepared.begun.before, prepared.fixed.list_replaced())
         finally:
             prepared.begun.close()
+            prepared.fixed.close()
             remove_home(prepared.home)
 
     @functools.cached_property
@@ -158,7 +170,7 @@ class Shell:
             allowed = [*self._writable, *([os.path.join(self.root, ".git")] if holds else [])]
             return begin_command(self.scratch, self._snapshot, self.root, git=self.git, allowed=allowed)
 
-    def _set_aside(self, before: set[str]) -> list[str]:
+    def _set_aside(self, before: set[str], replaced: list[str]) -> list[str]:
         note_change(self.root, *self._writable)
         with self._snapshot_lock:
             if self._snapshot is None:
@@ -172,7 +184,14 @@ class Shell:
             found = self._snapshot.refresh(is_new)
             # First, because what is set aside has another path.
             notes = remove_links(self._snapshot.links, root=self.root)
-            notes += set_aside(filter(is_new, found))
+            protected = [path for path in replaced if os.path.basename(path).lower() in PROTECTED_NAMES]
+            notes += set_aside([*filter(is_new, found), *protected])
+            notes += [
+                f"{path!r} has been replaced while the command ran, which could write it from then on: look at it "
+                "before you use it"
+                for path in replaced
+                if path not in protected
+            ]
             if was_complete and not self._snapshot.is_complete:
                 notes.append(
                     f"there are now more than {MAX_FOLDERS:,} folders, so not all were searched for git repositories, "
