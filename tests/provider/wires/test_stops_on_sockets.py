@@ -71,6 +71,14 @@ async def test_a_refusal_in_the_servers_own_form_says_why(name: str) -> None:
     alone(name, got)
 
 
+@pytest.mark.parametrize("name", SERVERS)
+async def test_a_key_in_the_reason_of_a_stop_is_shown_nowhere(name: str) -> None:
+    """Some gateways tell what went wrong there. The strict server takes the key `test-key`."""
+    got = await talk(name, spoken(name, Text("Well."), reason="The key test-key is wrong."))
+    assert got.answer.raw_stop_reason == "The key [redacted] is wrong."
+    assert "test-key" not in f"{got.result} {got.result.error}"
+
+
 # To Gemini `null` is no reason: without one its answer is not complete. The Responses API gives a reason only where an
 # answer is incomplete, and then that is all there is to keep.
 WORDS = ("model_length", "eos", 7, None)

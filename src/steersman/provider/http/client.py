@@ -121,12 +121,11 @@ class HttpAnswer:
                 return pending
         if not decoder.done:
             pending += _decode_leftover(exchange.reader, decoder, exchange.model)
-        max_tokens = self._options.max_tokens if exchange.max_tokens is None else exchange.max_tokens
-        final = Done(_correct_stop_reason(decoder.finish(), max_tokens))
+        message = _complete_message(decoder.finish(), exchange, self._options)
         if not exchange.release_if_complete():
             await exchange.wait_and_release()
         self.close()
-        return [*pending, final]
+        return [*pending, Done(message)]
 
     def _take(
         self, exchange: Exchange, decoder: Decoder, feed_all: FeedAll, take_deltas: TakeDeltas, chunk: bytes
@@ -181,8 +180,11 @@ def _decode_leftover(reader: EventReader, decoder: Decoder, model: Model) -> Seq
     return events
 
 
-def _correct_stop_reason(message: AssistantMessage, max_tokens: int | None) -> AssistantMessage:
-    """The answer with the stop reason `length` if it used all its tokens and the server calls that a stop."""
+def _complete_message(message: AssistantMessage, exchange: Exchange, options: StreamOptions) -> AssistantMessage:
+    """The answer without keys, and with the stop reason `length` if it used all its tokens and the server says stop."""
+    if message.error_message is not None:
+        return exchange.redact_stop(message)
+    max_tokens = options.max_tokens if exchange.max_tokens is None else exchange.max_tokens
     used = message.usage.output
     if max_tokens is None or used is None or used < max_tokens or message.stop_reason != "stop":
         return message

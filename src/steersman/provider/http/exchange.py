@@ -9,6 +9,7 @@ from functools import lru_cache
 from math import inf
 from typing import Any
 
+import msgspec
 from aiohttp import ClientError, ClientTimeout
 
 from steersman.provider.http.errors import (
@@ -35,6 +36,7 @@ from steersman.provider.models.registry import find_key, find_secret_headers, ge
 from steersman.provider.wires.dialects import add_url_advice
 from steersman.provider.wires.protocol import Wire, memoize_by_identity
 from steersman.types.errors import ProtocolError, ProviderError
+from steersman.types.messages import AssistantMessage
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.secrets import redact
 
@@ -291,6 +293,15 @@ class Exchange:
         headers = {} if self._response is None else _lower_names(self._response)
         url = redact_url(self._url) if self._url else None
         complete_error(error, provider=self.model.provider, headers=headers, keys=self._find_secrets(), url=url)
+
+    def redact_stop(self, message: AssistantMessage) -> AssistantMessage:
+        """The answer without the keys that the server may quote in why it stopped."""
+        raw, words, secrets = message.raw_stop_reason, message.error_message, self._find_secrets()
+        return msgspec.structs.replace(
+            message,
+            raw_stop_reason=None if raw is None else redact(raw, *secrets),
+            error_message=None if words is None else redact(words, *secrets),
+        )
 
     def _find_secrets(self) -> list[str]:
         """What was sent and must not be shown."""
