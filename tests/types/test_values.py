@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import msgspec
@@ -29,7 +31,7 @@ from steersman.types.messages import (
 )
 from steersman.types.model import Model, StreamOptions
 from steersman.types.result import RunResult
-from steersman.types.usage import Prices, Usage, add_cost
+from steersman.types.usage import Prices, Usage, add_cost, add_usages
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -122,6 +124,18 @@ def test_unknown_usage_is_not_zero() -> None:
 def test_a_total_is_the_sum_of_its_disjoint_parts() -> None:
     """Reasoning is part of the output."""
     assert Usage(input=1, output=2, cache_read=3, cache_write=4, reasoning=2).total == 10
+
+
+_COUNTS = st.none() | st.integers(0, 9)
+_USAGES = st.builds(
+    Usage, _COUNTS, _COUNTS, _COUNTS, _COUNTS, _COUNTS, cost=st.none() | st.floats(0, 1), partial=st.booleans()
+)
+
+
+@given(st.lists(_USAGES) | st.lists(_USAGES.map(lambda usage: msgspec.structs.replace(usage, cost=None))))
+def test_usages_add_up_to_the_same_together_and_one_by_one(usages: Sequence[Usage]) -> None:
+    """A run adds up what its requests used when somebody asks."""
+    assert add_usages(usages) == reduce(add, usages, Usage())
 
 
 def test_a_cost_is_known_only_where_prices_and_usage_are() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence, Set
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from steersman.context.entries import (
@@ -52,6 +53,7 @@ class MessageView(View[AgentMessage]):
 
 _MESSAGES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
 _making = threading.Lock()
+_get_entry_id = attrgetter("id")
 
 
 class Log:
@@ -118,7 +120,7 @@ class Log:
                 self.append(result)
             return
         entries = [MessageEntry(self.mint("entry"), result) for result in results]
-        ids = [entry.id for entry in entries]
+        ids = [*map(_get_entry_id, entries)]
         self._entries += entries
         self._messages += results
         self._ids += ids

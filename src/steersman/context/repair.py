@@ -169,14 +169,14 @@ class _RepairedTranscript:
         while at < len(messages):
             message = messages[at]
             at += 1
-            if message.role == "tool_result":
-                self._add_result(message)
-            elif message.role == "assistant":
+            if message.role == "assistant":
                 answered = self._add_answered(message, messages, at)
                 if answered:
                     at += answered
                 else:
                     self._add_assistant(message)
+            elif message.role == "tool_result":
+                self._add_result(message)
             elif message.role == "user":
                 self._add_user(message)
 
@@ -185,22 +185,38 @@ class _RepairedTranscript:
 
         That is 0, and nothing is added, unless the results of all its calls follow and nothing has to be changed.
         """
-        calls = message.tool_calls
-        results = [result for result in messages[at : at + len(calls)] if type(result) is ToolResultMessage]
-        ids = {call.id for call in calls}
-        if message.failed or not calls or len(results) < len(calls) or len(ids) < len(calls):
+        ids: list[str] = []
+        for block in message.content:
+            if type(block) is not ToolCall:
+                if not self._is_clean(block, message):
+                    return 0
+            elif block.raw_arguments is not None or (block.signature is not None and not self._gave(message)):
+                return 0
+            elif at < len(messages) and _fits(messages[at], block):
+                ids.append(block.id)
+                at += 1
+            else:
+                return 0
+        different = {*ids}
+        if message.failed or not ids or len(different) < len(ids) or "" in different or different & self._used:
             return 0
-        if "" in ids or not self._used.isdisjoint(ids) or not self._is_clean(message):
-            return 0
-        if not all([_fits(result, call) for call, result in zip(calls, results, strict=True)]):
-            return 0
-        self._used |= ids
+        self._used |= different
         self._close_group()
         if not self.written:
             self.written.append(_BEGIN)
         self.written.append(message)
-        self.written.extend(results)
-        return len(results)
+        self.written += messages[at - len(ids) : at]  # pyright: ignore[reportOperatorIssue]  # these are the results
+        return len(ids)
+
+    def _gave(self, message: AssistantMessage) -> bool:
+        """Whether an answer is of the model that the messages are for."""
+        return message.provider == self._provider and message.model == self._model
+
+    def _is_clean(self, block: Content, message: AssistantMessage) -> bool:
+        """Whether a block of an answer, other than a call, goes to the model as it is."""
+        if type(block) is TextContent:
+            return not _is_blank(block.text) and (block.signature is None or self._gave(message))
+        return type(block) is ThinkingContent and not _is_blank(block.thinking) and self._gave(message)
 
     def make_ending(self) -> list[Message]:
         """What has to follow if the request is sent now; more messages may still make it unnecessary."""
@@ -215,20 +231,6 @@ class _RepairedTranscript:
         if content:
             self._close_group()
             self.written.append(message if content == message.content else replace(message, content=content))
-
-    def _is_clean(self, message: AssistantMessage) -> bool:
-        """Whether all blocks of an answer go to the model as they are."""
-        own = message.provider == self._provider and message.model == self._model
-        for block in message.content:
-            if type(block) is ToolCall:
-                if block.raw_arguments is not None or (block.signature is not None and not own):
-                    return False
-            elif type(block) is TextContent:
-                if _is_blank(block.text) or (block.signature is not None and not own):
-                    return False
-            elif type(block) is not ThinkingContent or not own or _is_blank(block.thinking):
-                return False
-        return True
 
     def _add_assistant(self, message: AssistantMessage) -> None:
         if self._waiting:
@@ -265,7 +267,7 @@ class _RepairedTranscript:
 
     def _clean_answer(self, message: AssistantMessage) -> tuple[list[Content], list[_Slot], bool]:
         """The blocks to send, the places for results, and whether there is more than thinking and white space."""
-        own = message.provider == self._provider and message.model == self._model
+        own = self._gave(message)
         content: list[Content] = []
         slots: list[_Slot] = []
         solid = False
@@ -348,13 +350,14 @@ def _strip_signature(block: TextContent) -> TextContent:
     return block if block.signature is None else TextContent(block.text)
 
 
-def _fits(message: ToolResultMessage, call: ToolCall) -> bool:
-    """Whether a result can be sent as it is: one plain text under the right id, nearly always."""
-    if message.tool_call_id != call.id or message.tool_name != call.name:
+def _fits(message: AgentMessage, call: ToolCall) -> bool:
+    """Whether a message is the result of a call and can be sent as it is: one plain text, nearly always."""
+    if type(message) is not ToolResultMessage or message.tool_call_id != call.id or message.tool_name != call.name:
         return False
     content = message.content
-    block = content[0] if len(content) == 1 else None
-    return type(block) is TextContent and block.signature is None and not _is_blank(block.text)
+    if len(content) != 1 or type(block := content[0]) is not TextContent:
+        return False
+    return block.signature is None and not _is_blank(block.text)
 
 
 def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage:

@@ -108,6 +108,18 @@ class HeadSize:
         return 0 if self.billed is None else self.tokens - self.billed
 
 
+class FutileCompaction:
+    """How many tokens there were when compaction freed nothing or too little, by estimate and by usage; -1 for never.
+
+    `compact` and `ask_until_it_fits` own it: it keeps them from trying again before the context has grown.
+    """
+
+    __slots__ = ("billed", "estimated")
+
+    def __init__(self) -> None:
+        self.billed = self.estimated = -1
+
+
 def _are_same(a: Sequence[ToolSpec], b: Sequence[ToolSpec]) -> bool:
     return len(a) == len(b) and all(one is other for one, other in zip(a, b, strict=True))
 

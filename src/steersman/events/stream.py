@@ -30,11 +30,13 @@ class Channel:
 
     __slots__ = (
         "_idle", "_waiting", "_warning", "awaiting", "begun", "buffer", "detached", "limit", "may_warn", "outcome",
-        "reading", "writer",
+        "reading", "take", "writer",
     )  # fmt: skip
 
     def __init__(self, limit: int) -> None:
         self.buffer: deque[AgentEvent] = deque()
+        # How a reader takes the next event: another way while the run waits for it.
+        self.take = self.buffer.popleft
         self.limit = limit
         self.begun = False
         self.detached = False
@@ -82,13 +84,21 @@ class Channel:
         while self.is_full:
             loop = asyncio.get_running_loop()
             self.writer = loop.create_future()
+            self.take = self._take_and_wake_run
             if self.may_warn:
                 self._warning = loop.call_later(UNREAD_SECONDS, self._warn)
             try:
                 await self.writer
             finally:
                 self.writer = None
+                self.take = self.buffer.popleft
                 self.stop_warning()
+
+    def _take_and_wake_run(self) -> AgentEvent:
+        """The next event; lets the run go on once half of them are read."""
+        if len(self.buffer) <= self.limit // 2 + 1:
+            self.wake_run()
+        return self.buffer.popleft()
 
     def stop_warning(self) -> None:
         """Do not log that the run waits: it goes on, or a reader has come."""
@@ -182,14 +192,7 @@ class _Reader:
             if not buffer:
                 self._unregister()
                 raise StopAsyncIteration
-        if channel.writer is not None:
-            self._wake_run()
-        return buffer.popleft()
-
-    def _wake_run(self) -> None:
-        """Let the run go on that waits for the reader, once half of its events are read."""
-        if len(self._buffer) <= self._channel.limit // 2 + 1:
-            self._channel.wake_run()
+        return channel.take()
 
     def _unregister(self) -> None:
         if not self._done:

@@ -42,34 +42,30 @@ _EMPTY = AssistantMessage()
 class ResponseStreamState:
     """An answer while it arrives: the deltas so far, and the outcome of the last attempt."""
 
-    __slots__ = (
-        "asked", "deltas", "end_reason_before", "error", "fallbacks", "growing", "is_counted", "model", "provider",
-        "started", "takes_more", "timestamp", "tool_choice", "usage",
-    )  # fmt: skip
+    takes_more = False
+    """Whether deltas of the last attempt are taken as they arrive; those of an answer that comes whole are not."""
+    growing: GrowingAnswer | None = None
+    """The partial message, once it has been read."""
+    error: ErrorInfo | None = None
+    """The failure of the last attempt."""
+    usage = _UNKNOWN
+    """What the last attempt cost, until it is added to the usage of the run."""
+    is_counted = False
+    """Whether the usage of the kept answer is in the usage of the run already."""
+    fallbacks = 0
+    """How many models the last attempt has fallen back from."""
+    started = False
+    """Whether `message_start` was emitted."""
+    asked = False
+    """Whether a request was sent: only then can there be something to commit after a cancel."""
 
     def __init__(self, run: Run, tool_choice: ToolChoice = "auto") -> None:
+        model = run.config.model
         self.tool_choice: ToolChoice = tool_choice
         # Set before the answer if this is the last one, after a limit.
         self.end_reason_before = run.ending.reason
         self.deltas: list[StreamEvent] = []
-        # Whether deltas of the last attempt are taken as they arrive; those of an answer that comes whole are not.
-        self.takes_more = False
-        # The partial message, once it has been read.
-        self.growing: GrowingAnswer | None = None
-        # The failure of the last attempt.
-        self.error: ErrorInfo | None = None
-        # What the last attempt cost, until it is added to the usage of the run.
-        self.usage = _UNKNOWN
-        # Whether the usage of the kept answer is in the usage of the run already.
-        self.is_counted = False
-        # How many models the last attempt has fallen back from.
-        self.fallbacks = 0
-        self.model = run.config.model.id
-        self.provider = run.config.model.provider
-        # Whether `message_start` was emitted.
-        self.started = False
-        # Whether a request was sent: only then can there be something to commit after a cancel.
-        self.asked = False
+        self.model, self.provider = model.id, model.provider
         self.timestamp = run.clock()
 
     def start(self, run: Run) -> None:
@@ -151,8 +147,9 @@ async def ask_once(
         await run.channel.wait_for_reader()  # a provider may give its answer whole: wait for the reader before it, too
     if run.journal is not None:
         await save(run)
-    state.asked, state.takes_more = True, False
-    state.error, state.usage, state.fallbacks = None, _UNKNOWN, 0
+    if state.asked:
+        state.takes_more, state.error, state.usage, state.fallbacks = False, None, _UNKNOWN, 0
+    state.asked = True
     options = get_options(run, state.tool_choice)
     if max_tokens is not None:
         options = replace(options, max_tokens=max_tokens)
@@ -206,12 +203,14 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
-    if usage.known and not state.is_counted:
-        run.add_usage(usage)
-    elif not state.is_counted:
-        log = run.context.log
-        count_unreported(run, message, max(0, log.tokens - log.estimator(message)))
-    if usage.known and not is_failed:
+    is_known = usage.known
+    if not state.is_counted:
+        if is_known:
+            run.add_usage(usage)
+        else:
+            log = run.context.log
+            count_unreported(run, message, max(0, log.tokens - log.estimator(message)))
+    if is_known and not is_failed:
         run.context.head.mark_billed()
     run.emit_message(MessageEnd, message)
     return message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,6 +22,7 @@ DELTAS: frozenset[type] = frozenset(get_args(Delta))
 """The types of events that are emitted as parts of an answer; a reset is one too."""
 
 _ENDED = Phase.ENDED  # an attribute of an enum is slow
+_run_through = deque[None](maxlen=0).extend  # calls what a `map` maps, and keeps nothing
 
 
 def emit_deltas(
@@ -30,7 +32,7 @@ def emit_deltas(
 
     It stops at an event that is no delta, when the run is cancelled, and when the reader falls behind.
     """
-    if run.ending.phase >= _ENDED:
+    if run.is_unusual and run.ending.phase >= _ENDED:
         return len(batch)  # the run gave this stream up
     if run.dispatcher.delta_callbacks or run.witness is not None:
         return _show_one_by_one(run, batch, shown, partial)
@@ -76,16 +78,15 @@ def _push_together(
     channel, now, seq, before = run.channel, run.clock(), run.seq, len(shown)
     room = channel.limit - len(channel.buffer)
     # No more is looked at than is emitted, because the rest comes again, and a batch may have 100,000 deltas.
-    is_bounded = not channel.detached and (room > 0 or channel.is_full)
-    fitting: Any = batch[: max(1, room)] if is_bounded else batch
-    deltas = fitting[: _count_deltas(fitting)]
+    if len(batch) > room and not channel.detached and (room > 0 or channel.is_full):
+        batch = batch[: max(1, room)]
+    deltas: Any = batch[: _count_deltas(batch)]
     shown += deltas
     run.seq += len(deltas)
     if not channel.detached:
-        updates = list(map(MessageUpdate, repeat(run.loop_id), count(seq), repeat(now), deltas))
+        updates = [*map(MessageUpdate, repeat(run.loop_id), count(seq), repeat(now), deltas)]
         source = partial, seq - before - 1
-        for update in updates:
-            force_setattr(update, "_source", source)
+        _run_through(map(force_setattr, updates, repeat("_source"), repeat(source)))
         channel.push_all(updates)
     return len(deltas)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
@@ -38,6 +39,7 @@ _NO_SOURCES: dict[QueueKind, GetMessagesFn | None] = dict.fromkeys(_KINDS)
 _NO_MESSAGES: dict[QueueKind, list[QueuedMessage]] = {"steering": [], "follow_up": []}
 _NONE: frozenset[str] = frozenset()
 _BOTH: frozenset[str] = frozenset(_KINDS)
+_get_timestamp = attrgetter("timestamp")
 
 
 class Receipt:
@@ -309,10 +311,11 @@ def add_results(run: Run, results: Sequence[ToolResultMessage]) -> None:
             add_message(run, result)
         return
     loop_id, now, seq = run.loop_id, run.clock(), run.seq
-    stamped = [result if result.timestamp else msgspec.structs.replace(result, timestamp=now) for result in results]
-    run.append_results(stamped)
+    if not all(map(_get_timestamp, results)):
+        results = [result if result.timestamp else msgspec.structs.replace(result, timestamp=now) for result in results]
+    run.append_results(results)
     events: list[AgentEvent] = []
-    for result in stamped:
+    for result in results:
         events += (MessageStart(loop_id, seq, now, result), MessageEnd(loop_id, seq + 1, now, result))
         seq += 2
     run.seq = seq

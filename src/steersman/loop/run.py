@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from steersman.context.tokens import FutileCompaction
 from steersman.events.stream import Channel
 from steersman.loop.config import AgentLoopConfig
 from steersman.loop.ending import DEADLINE, CancelWatch, Ending, Phase, describe_abort
@@ -28,7 +30,7 @@ from steersman.types.ids import new_id
 from steersman.types.journal import Journal
 from steersman.types.messages import AgentMessage, AssistantMessage, ToolResultMessage
 from steersman.types.secrets import redact
-from steersman.types.usage import Usage
+from steersman.types.usage import NO_USAGE, Usage, add_usages
 
 if TYPE_CHECKING:
     from steersman.loop.ask import ResponseStreamState
@@ -40,34 +42,22 @@ witness: ContextVar[Callable[[AgentEvent], object] | None] = ContextVar("witness
 """Gets every event of every run started in its context; for test suites that check all of them."""
 
 _ENDED = Phase.ENDED  # read for every event, and an attribute of an enum is slow
+_adding_up = threading.Lock()
 _log = logging.getLogger("steersman")
-
-
-class FutileCompaction:
-    """How many tokens there were when compaction freed nothing or too little, by estimate and by usage; -1 for never.
-
-    `compact` and `ask_until_it_fits` own it: it keeps them from trying again before the context has grown.
-    """
-
-    __slots__ = ("billed", "estimated")
-
-    def __init__(self) -> None:
-        self.billed = self.estimated = -1
 
 
 class Turn:
     """One turn while it is taken; `answer` is there while the model answers."""
 
-    __slots__ = ("answer", "entry_id", "index", "message", "results", "slots")
+    answer: ResponseStreamState | None = None
+    message: AssistantMessage | None = None
+    entry_id = ""
+    results: Sequence[ToolResultMessage] = ()
+    slots: Sequence[Slot] = ()
+    """Its tool calls on their way to their results."""
 
     def __init__(self, index: int) -> None:
         self.index = index
-        self.answer: ResponseStreamState | None = None
-        self.message: AssistantMessage | None = None
-        self.entry_id = ""
-        self.results: Sequence[ToolResultMessage] = ()
-        # Its tool calls on their way to their results.
-        self.slots: Sequence[Slot] = ()
 
 
 class Run:
@@ -76,9 +66,9 @@ class Run:
     __slots__ = (
         "abandoned", "answer_calls", "approval_lock", "channel", "client", "clock", "config", "context", "conversion",
         "deps", "dispatcher", "ending", "filtering", "first_turn", "futile", "guards", "held", "host", "inbox",
-        "is_admitted", "is_flushing", "journal", "loop_id", "new_id", "new_messages", "on_wake", "outside", "pending",
-        "refused", "repeats", "save_failure", "seq", "start", "system_prompt", "task", "token", "tool_specs", "tools",
-        "tracker", "turn", "turn_index", "usage", "watch", "witness",
+        "is_admitted", "is_flushing", "is_unusual", "journal", "loop_id", "new_id", "new_messages", "on_wake",
+        "outside", "pending", "refused", "repeats", "save_failure", "seq", "start", "system_prompt", "task", "token",
+        "tool_specs", "tools", "tracker", "turn", "turn_index", "usages", "watch", "witness",
     )  # fmt: skip
 
     def __init__(
@@ -129,7 +119,8 @@ class Run:
         self.turn_index = 0
         # The first turn in which the model may be asked: a turn that only settles old calls comes before it.
         self.first_turn = 0
-        self.usage = Usage()
+        # What the requests used, or the sum of the first ones.
+        self.usages: list[Usage] = []
         self.new_messages: list[AgentMessage] = []
         self.pending: list[QueuedMessage | AgentMessage] = []
         # Messages that the input filters have not let in yet.
@@ -154,6 +145,9 @@ class Run:
         # What `convert_to_llm` made of the messages when the continuation was judged.
         self.conversion = start.conversion
         self.witness = witness.get()
+        # Whether an event takes more than a place in the channel and the subscribers: there is a witness, other threads
+        # have posted events, or the run is over. Nothing is lost if it is true without need.
+        self.is_unusual = self.witness is not None
 
     def use_config(self, config: AgentLoopConfig) -> None:
         """Use these options from now on, with the guards and, if it has none of its own, the deps of the parent."""
@@ -190,32 +184,36 @@ class Run:
     @property
     def is_only_read(self) -> bool:
         """Whether events that are due now have a reader, and nobody who sees them one by one."""
-        if self.outside:
-            self.flush_outside()
-        if self.channel.detached or self.dispatcher.callbacks or self.witness is not None:
-            return False
-        return self.ending.phase < _ENDED
+        return not (self.is_unusual or self.channel.detached or self.dispatcher.callbacks)
 
     def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
-        if self.is_wanted(kind):
+        if self.is_only_read:
+            self.channel.push(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
+            self.seq += 1
+        elif self.is_wanted(kind):
             self.show(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
 
     def emit_message(self, kind: type[MessageStart] | type[MessageEnd], message: AgentMessage) -> None:
-        """Emit the start or the end of a message: `emit` for what comes most often, and goes to just a reader."""
-        channel, more = self.channel, self.dispatcher.callbacks or self.witness or self.outside
-        if more or channel.detached or self.ending.phase >= _ENDED:
+        """Emit the start or the end of a message: `emit` for what comes most often."""
+        if self.is_unusual or self.channel.detached or self.dispatcher.callbacks:
             self.emit(kind, message)
         else:
-            channel.push(kind(self.loop_id, self.seq, self.clock(), message))
+            self.channel.push(kind(self.loop_id, self.seq, self.clock(), message))
             self.seq += 1
+
+    def emit_no_more(self) -> None:
+        """Emit nothing from here on, and add nothing to the log: `agent_end` was the last event."""
+        self.ending.phase = Phase.ENDED
+        self.is_unusual = True
 
     def is_wanted(self, kind: Callable[..., AgentEvent]) -> bool:
         """Whether an event of this class, due now, has a reader or a subscriber; without one it is only counted."""
-        if self.ending.phase >= _ENDED:
-            return False
-        if self.outside:
-            self.flush_outside()
+        if self.is_unusual:
+            if self.ending.phase >= _ENDED:
+                return False
+            if self.outside:
+                self.flush_outside()
         if not self.channel.detached or self.witness is not None:
             return True
         dispatcher = self.dispatcher
@@ -260,6 +258,7 @@ class Run:
     def post(self, emit: Callable[[], None]) -> None:
         """Emit something from another thread: soon, and before anything that is emitted later."""
         self.outside.append(emit)
+        self.is_unusual = True
         if self.task is not None:
             call_soon_in(self.task.get_loop(), self.flush_outside)
 
@@ -267,6 +266,8 @@ class Run:
         """Emit what other threads have posted, but nothing before `agent_start` or inside the dispatch of an event."""
         if self.seq and not self.is_flushing and not self.dispatcher.dispatching:
             self.is_flushing = True
+            # Before looking: what is posted meanwhile sets it again.
+            self.is_unusual = self.witness is not None or self.ending.phase >= _ENDED
             try:
                 for _ in range(len(self.outside)):
                     self.outside.popleft()()
@@ -360,11 +361,22 @@ class Run:
     def add_usage(self, usage: Usage, *, estimated_tokens: int = 0, estimated_cost: float = 0.0) -> None:
         """Add the usage of a request to this run and to the runs above it."""
         self.tracker.record_usage(usage, estimated_tokens=estimated_tokens, estimated_cost=estimated_cost)
-        usage = usage if usage.known else Usage(partial=True)
+        if usage.total is None:
+            usage = Usage(partial=True)
         run: Run | None = self
         while run is not None:
-            run.usage = run.usage + usage
+            run.usages.append(usage)
             run = run.parent
+
+    @property
+    def usage(self) -> Usage:
+        """What the requests have used so far; it is only added up when it is read."""
+        usages = self.usages
+        if len(usages) > 1:
+            with _adding_up:  # another thread may read it too
+                count = len(usages)
+                usages[:count] = [add_usages(usages[:count])]
+        return usages[0] if usages else NO_USAGE
 
     def view(self, turn: Turn | None = None, call: ToolCall | None = None) -> PolicyView:
         """The read-only view that policies get."""

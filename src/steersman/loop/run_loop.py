@@ -202,7 +202,7 @@ def _end(run: Run) -> None:
         ending.prefer_abort(run.token)
     ending.is_closing = True
     run.emit(AgentEnd, messages=run.new_messages, usage=run.usage, end_reason=ending.reason, detail=ending.detail)
-    ending.phase = Phase.ENDED
+    run.emit_no_more()
     context = run.context
     context.last_loop_id, context.loop_id = run.loop_id, None
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from steersman.context.tokens import FutileCompaction
 from steersman.loop.ask import ask_until_it_fits, commit_error
 from steersman.loop.compact import compact_before_request
 from steersman.loop.ending import Phase
 from steersman.loop.inbox import add_message, add_pending, open_inbox
 from steersman.loop.request import ModelClient, exceeds_threshold
-from steersman.loop.run import FutileCompaction, Run, Turn
+from steersman.loop.run import Run, Turn
 from steersman.loop.tool_calls.dispatch import SKIPPED, STEERED, Outcome, execute_tool_calls
 from steersman.policy.answers import decide, observe
 from steersman.policy.hooks import HookError

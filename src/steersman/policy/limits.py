@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isinf, isnan
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -91,9 +92,10 @@ class ExecutionTracker:
 
     def record_usage(self, usage: Usage, *, estimated_tokens: int = 0, estimated_cost: float = 0.0) -> None:
         """Count the usage of a request; where the provider did not report it, the estimate counts."""
-        total = usage.total
-        tokens = estimated_tokens if total is None else max(total, estimated_tokens) if usage.partial else total
-        estimated = tokens - (total or 0)
+        tokens, estimated = usage.total, 0
+        if tokens is None or usage.partial:
+            tokens = max(tokens or 0, estimated_tokens)
+            estimated = tokens - (usage.total or 0)
         cost = estimated_cost if usage.cost is None else usage.cost
         tracker: ExecutionTracker | None = self
         while tracker is not None:
@@ -223,6 +225,7 @@ _USUAL = ExecutionLimits()
 
 
 _Batch: TypeAlias = list[tuple[str, Mapping[str, Any], str | None]]
+_get_parts = attrgetter("name", "arguments", "raw_arguments")
 
 
 @suggest_options
@@ -289,7 +292,7 @@ class RepeatWatch:
         if not calls:
             self.reset()
             return None
-        batch: _Batch = [(call.name, call.arguments, call.raw_arguments) for call in calls]
+        batch: _Batch = [*map(_get_parts, calls)]
         recent, period = self._recent, self._config.max_period
         if batch not in recent:
             # The usual case: a new batch repeats nothing.

@@ -138,7 +138,10 @@ def join_text_blocks(content: Sequence[Content]) -> str:
 
 def has_truncated_call(calls: Sequence[ToolCall]) -> bool:
     """Whether the arguments of one of these calls break off."""
-    return any([call.raw_arguments is not None and call.is_truncated for call in calls])
+    for call in calls:  # noqa: SIM110  # `any` with a list or a generator takes three times as long
+        if call.raw_arguments is not None and call.is_truncated:
+            return True
+    return False
 
 
 MAX_DEPTH = 128

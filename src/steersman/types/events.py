@@ -94,7 +94,8 @@ class TurnEnd(_Event, frozen=True, tag="turn_end"):
     reason: str
 
     def __post_init__(self) -> None:
-        _freeze_list(self, "tool_results")
+        if type(self.tool_results) is not FrozenList:
+            _freeze_list(self, "tool_results")
 
 
 class TurnRequest(_Event, frozen=True, tag="turn_request"):

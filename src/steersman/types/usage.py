@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import add, attrgetter
+
 import msgspec
 from msgspec.structs import force_setattr
 
@@ -33,8 +37,8 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.total is None and (self.input is not None or self.output is not None):
-            known = (self.input or 0) + (self.output or 0) + (self.cache_read or 0) + (self.cache_write or 0)
-            force_setattr(self, "total", known)
+            counts = self.input, self.output, self.cache_read, self.cache_write
+            force_setattr(self, "total", sum(filter(None, counts)))
 
     def __add__(self, other: Usage) -> Usage:
         if self == NO_USAGE:
@@ -75,3 +79,19 @@ def add_cost(usage: Usage, prices: Prices | None) -> Usage:
 
 
 NO_USAGE = Usage()
+_get_parts = attrgetter("input", "output", "cache_read", "cache_write", "reasoning", "total", "cost", "partial")
+
+
+def add_usages(usages: Sequence[Usage]) -> Usage:
+    """What adding these one by one gives; faster, if there are many."""
+    if len(usages) <= 2:
+        return reduce(add, usages, NO_USAGE)
+    *tokens, costs, are_partial = zip(*map(_get_parts, usages), strict=True)
+    is_free = costs.count(None) == len(costs)
+    if None in costs and not is_free:
+        return reduce(add, usages, NO_USAGE)  # whether a cost is missing depends on the tokens it is for
+    return Usage(*map(_add_tokens, tokens), cost=None if is_free else reduce(add, costs), partial=any(are_partial))
+
+
+def _add_tokens(counts: Sequence[int | None]) -> int | None:
+    return None if counts.count(None) == len(counts) else sum(filter(None, counts))

@@ -372,7 +372,7 @@ def _is_said(entry: NewEntry) -> bool:
 
 def _resume_counts(run: Run, carried: Carried) -> None:
     """Go on counting where the run before has stopped, before the run takes its first step."""
-    run.usage = msgspec.convert(carried.usage, Usage)
+    run.usages = [msgspec.convert(carried.usage, Usage)]
     run.turn_index, run.tracker.turns = carried.turns, carried.turns
     run.tracker.tokens, run.tracker.cost = carried.tokens, carried.cost
     run.tracker.started -= carried.elapsed

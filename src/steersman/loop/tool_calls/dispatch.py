@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import msgspec
 
-from steersman.loop.config import Batched, SteeringPolicy
+from steersman.loop.config import SteeringPolicy
 from steersman.loop.inbox import add_results
 from steersman.loop.run import Run, Turn
 from steersman.loop.saving import save_intent
@@ -20,11 +21,12 @@ from steersman.loop.tool_calls.gates import ask_gates, check_call, judge_again, 
 from steersman.tools.threads import call_soon_in
 from steersman.types.content import ToolCall
 from steersman.types.errors import describe_exception
+from steersman.types.frozen import FrozenList
 from steersman.types.messages import ToolResultMessage
 from steersman.types.tools import Effect
 
 SKIPPED = "Skipped due to queued user message."
-_index = attrgetter("index")
+_index, _effects, _terminate = attrgetter("index"), attrgetter("effects"), attrgetter("terminate")
 STEERED = "tool call cancelled: user requested steering interrupt"
 # Policies judge so many characters before the first call starts, and the rest call by call, with the gates: to judge
 # all that an answer can hold would take seconds, in which the event loop does nothing else.
@@ -53,7 +55,10 @@ async def execute_tool_calls(
 
     A call whose result is `known`, by its id, is answered with that.
     """
-    turn.slots = batch = [Slot(call, index, call.arguments, known.get(call.id)) for index, call in enumerate(calls)]
+    turn.slots = batch = [Slot(call, index, call.arguments) for index, call in enumerate(calls)]
+    if known:
+        for slot in batch:
+            slot.result = known.get(slot.call.id)
     try:
         if run.answer_calls is not None:
             await run.answer_calls(batch)
@@ -67,16 +72,17 @@ async def execute_tool_calls(
         for slot in batch:
             if slot.result is None:
                 settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
-        turn.results = [slot.result for slot in batch if slot.result is not None]
+        turn.results = FrozenList([slot.result for slot in batch if slot.result is not None])
         add_results(run, turn.results)
-    return Outcome(
-        [effect for slot in batch for effect in slot.effects],
-        terminate=bool(batch) and all([slot.terminate for slot in batch]),
-    )
+    return Outcome([*chain(*map(_effects, batch))], terminate=bool(batch) and all(map(_terminate, batch)))
 
 
 class _Batch:
     """The calls of one answer while they run."""
+
+    _change: asyncio.Future[None] | None = None
+    _rung = False
+    _free = False
 
     def __init__(self, run: Run, turn: Turn, slots: list[Slot]) -> None:
         self.run = run
@@ -85,12 +91,10 @@ class _Batch:
         self.waiting: list[Slot] = []
         self.running: list[Slot] = []
         self._loop = asyncio.get_running_loop()
-        self._rung = False
-        self._change: asyncio.Future[None] | None = None
-        self._free = False
-        self._modes: list[str] = []
+        # Before any call is judged: subscribers are told of those that cannot run, and may change a mode.
+        self._modes = list_modes(run)
         mode = run.config.tool_execution
-        self._size = mode.size if isinstance(mode, Batched) else 1 if mode == "sequential" else len(slots)
+        self._size = len(slots) if mode == "parallel" else 1 if mode == "sequential" else mode.size
 
     async def run_calls(self) -> None:
         """Start calls that may start and wait for a change, until no call waits or runs."""
@@ -131,10 +135,10 @@ class _Batch:
 
     async def _collect_ended(self) -> None:
         """Take note of calls and gates that have ended; after a call, poll the sources of steering."""
-        asked = [slot.gate for slot in self.waiting if slot.gate is not None and slot.gate.done()]
-        if asked:
-            for gate in asked:
-                gate.result()
+        if self.waiting:
+            for slot in self.waiting:
+                if slot.gate is not None and slot.gate.done():
+                    slot.gate.result()
             self.waiting = [slot for slot in self.waiting if slot.result is None]
         running = [slot for slot in self.running if slot.result is None]
         if len(running) < len(self.running):
@@ -164,15 +168,15 @@ class _Batch:
         run, limit, room = self.run, self.run.config.max_tool_calls, _JUDGED_AT_ONCE
         # The usual case: no call has a gate, must run alone or has a key, so that all of them may start.
         is_free = self._size >= len(self.slots)
-        # Before any call is judged: subscribers are told of those that cannot run, and may change a mode.
-        self._modes = list_modes(run)
         for slot in self.slots:
             if slot.index >= limit:
                 settle(run, slot, f"Not run: more than {limit} tool calls in one answer.", status="not_started")
             elif slot.result is None and check_call(run, self.turn, slot, now=room > 0):
                 self.waiting.append(slot)
-                is_free = is_free and slot.admitted and not slot.is_alone and not slot.keys
-                room -= _measure(slot) if run.guards.has_policy else 0
+                if slot.is_alone or slot.keys or not slot.admitted:
+                    is_free = False
+                if run.guards.has_policy:
+                    room -= _measure(slot)
         self._free = is_free
 
     def _start_ready(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, cast, get_args
@@ -103,13 +103,14 @@ def emit_start(run: Run, slot: Slot) -> None:
 
 def emit_starts(run: Run, slots: Sequence[Slot]) -> None:
     """Emit the starts of several calls to just a reader: all at once, with one look at each clock."""
-    loop_id, now, began = run.loop_id, run.clock(), asyncio.get_running_loop().time()
+    loop_id, now, seq, began = run.loop_id, run.clock(), run.seq, asyncio.get_running_loop().time()
     events: list[AgentEvent] = []
-    for seq, slot in enumerate(slots, run.seq):
+    for slot in slots:
         _start(slot, began)
         call = slot.call
         events.append(ToolExecutionStart(loop_id, seq, now, call.id, call.name, slot.args))
-    run.seq += len(events)
+        seq += 1
+    run.seq = seq
     run.channel.push_all(events)
 
 
@@ -193,6 +194,10 @@ def _describe(output: ToolOutput) -> str:
 
 _LIMITS = ContextConfig()
 _NO_CONTEXT = ToolContext("", "", CancelToken())
+if sys.version_info >= (3, 12):
+    _make_task = partial(asyncio.Task[None], eager_start=True)
+else:
+    _make_task = asyncio.Task[None]
 # Beyond this many characters the capping of an output is work for a thread.
 _LARGE = 1_000_000
 
@@ -203,16 +208,15 @@ def begin_calls(run: Run, slots: Sequence[Slot]) -> None:
     From Python 3.12 on, each takes its first step at once.
     """
     loop, usual_timeout = asyncio.get_running_loop(), run.config.tool_timeout
-    if not isinstance(loop, asyncio.BaseEventLoop) or loop.get_task_factory() is not None:
-        make_task: Callable[..., asyncio.Task[Any]] = loop.create_task  # the loop makes its tasks in its own way
-    elif sys.version_info >= (3, 12):
-        make_task = partial(asyncio.Task, loop=loop, eager_start=True)
-    else:
-        make_task = partial(asyncio.Task, loop=loop)
+    is_usual = isinstance(loop, asyncio.BaseEventLoop) and loop.get_task_factory() is None
     for slot in slots:
         tool = slot.tool
         assert tool is not None
-        slot.task = make_task(_execute(run, slot, tool), name=tool.name, context=slot.context)
+        work = _execute(run, slot, tool)
+        if is_usual:
+            slot.task = _make_task(work, loop=loop, name=tool.name, context=slot.context)
+        else:  # the loop makes its tasks in its own way
+            slot.task = loop.create_task(work, name=tool.name, context=slot.context)
         timeout = usual_timeout if tool.timeout is None else tool.timeout
         if timeout is not None and slot.result is None:
             text = f"Tool {tool.name!r} timed out after {timeout:g}s."

@@ -38,8 +38,8 @@ def check_call(run: Run, turn: Turn, slot: Slot, *, now: bool = True) -> bool:
         problem = _check_arguments(slot, tool, asked.arguments)
         if problem is None:
             guards = run.guards
-            asks = guards.pre_dispatch_policies or guards.before_tool_execution or tool.needs_approval
-            slot.admitted = not asks and (not guards.has_policy or (now and _is_allowed(run, slot, tool)))
+            if not (guards.pre_dispatch_policies or guards.before_tool_execution or tool.needs_approval):
+                slot.admitted = not guards.has_policy or (now and _is_allowed(run, slot, tool))
             return True
     settle(run, slot, problem, status="invalid")
     return False
@@ -73,7 +73,9 @@ def judge_again(run: Run, slot: Slot) -> None:
 def list_modes(run: Run) -> list[str]:
     """List the modes of all policies that judge the calls of a run, which the user may change meanwhile."""
     modes: list[str] = []
-    level: Run | None = run if run.guards.has_policy else None
+    if not run.guards.has_policy:
+        return modes
+    level: Run | None = run
     while level is not None:
         if level.config.approval is not None:
             modes.append(level.config.approval.mode)

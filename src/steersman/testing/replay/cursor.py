@@ -13,7 +13,7 @@ import msgspec
 
 from steersman.context.context import AgentContext
 from steersman.context.entries import Entry
-from steersman.loop.ending import DEADLINE, Phase
+from steersman.loop.ending import DEADLINE
 from steersman.loop.run import Run
 from steersman.testing.replay.recorded import (
     Item,
@@ -180,7 +180,7 @@ class RecordCursor:
         self._close()
 
     def _close(self) -> None:
-        self.run.ending.phase = Phase.ENDED  # from here on it emits nothing
+        self.run.emit_no_more()
         self.run.ending.finish("error", "The replay is over.")
         self.stopped.set()
 

@@ -69,7 +69,7 @@ async def replay_run(environment: ReplayEnvironment, config: AgentLoopConfig, to
     run = environment.run = _RunOfRecords(host, start, client, CancelToken(), stream.channel)
     run.witness = None  # it has already checked the recorded run, which has the same id
     run.environment = environment
-    run.usage = msgspec.convert((part.end or {}).get("usage", {}), Usage)
+    run.usages = [msgspec.convert((part.end or {}).get("usage", {}), Usage)]
     run.tracker = _Tracker(environment)
     run.answer_calls = environment.answer_calls
     context.running = True
