@@ -492,6 +492,9 @@ def test_a_rule_that_denies_a_number_is_about_every_spelling_of_it(rule: str, am
     ("rm -rf /:*", "rm -rf build", "allow"),
     ("git push --force origin main:*", "git push origin +main", "ask"),
     ("git push --force origin main:*", "git push origin main", "allow"),
+    ("git push origin main:*", "git push origin +main", "ask"),
+    ("git push origin main", "ls; sudo git push origin -q :main", "ask"),
+    ("git push origin main:*", "git push origin +maine", "allow"),
 ])  # fmt: skip
 def test_a_rule_for_the_value_of_an_option_denies_that_value(rule: str, command: str, outcome: str) -> None:
     assert says(Approval("bypass", deny=[f"bash({rule})"]), "bash", command=command) == outcome

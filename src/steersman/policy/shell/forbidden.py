@@ -204,13 +204,16 @@ class ForbiddenCommand:
 
         For every option that is not known to be a different one the answer is yes.
         """
-        if self._plain is None or not part.marked:
+        if not part.marked:
             return False
-        if self._plain.words and not self._plain._is_among(self._take_apart(candidate)):
-            # `git push origin +main` is about `main`.
-            unmarked = Candidate([word.lstrip("+:") or word for word in candidate.words])
-            if not self._plain._is_among(unmarked) and not self._has_values(part, candidate):
-                return False
+        # `git push origin +main` is about `main`.
+        unmarked = Candidate([word.lstrip("+:") or word for word in candidate.words])
+        if self._plain is None:
+            return self._is_among(unmarked)
+        forms = (self._take_apart(candidate), unmarked)
+        is_plain = not self._plain.words or any(self._plain._is_among(form) for form in forms)
+        if not is_plain and not self._has_values(part, candidate):
+            return False
         return all(any(_may_be(word, option, part.entry) for word in part.marked) for option in self._split)
 
     def _has_values(self, part: PartView, candidate: Candidate) -> bool:
