@@ -23,7 +23,7 @@ from tests.provider.wires.kit import ASKED, PlainWire, collect_events, stream
 from tests.rows import each_row
 
 from steersman.provider.http.client import aclose_http
-from steersman.provider.http.exchange import Exchange
+from steersman.provider.http.exchange import begin_exchange
 from steersman.provider.http.pool import supports_fast_path
 from steersman.provider.http.sse import MAX_PIECE
 from steersman.provider.streaming.normalize import stream_events
@@ -524,7 +524,7 @@ async def test_the_event_loop_has_a_turn_after_each_piece_of_an_answer(head: byt
         await peer.say(b"HTTP/1.1 200 OK\r\n" + KIND + head + b"\r\n" + sent)
 
     async with serving(answer) as served:
-        exchange = Exchange(PlainWire(), served.model())
+        exchange = begin_exchange(PlainWire(), served.model())
         await exchange.send(ASKED, StreamOptions())
         # As much as is read ahead has come.
         for _ in range(500):

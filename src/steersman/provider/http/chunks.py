@@ -67,13 +67,19 @@ class ChunkDecoder(msgspec.Struct, eq=False):
         """The part of the body in these bytes; b"" once it is complete or malformed."""
         if self._parser is not None:
             return self._parse_with_aiohttp(data)
-        if self._rest:
-            data, self._rest = self._rest + data, b""
-        elif not self._left and not self.is_complete and (content := _find_only_chunk(data)):
-            return content
         out: list[bytes] = []
         at = 0
         tried = False
+        if self._rest:
+            data, self._rest = self._rest + data, b""
+        elif not self._left and not self.is_complete and data.endswith(CRLF):
+            if content := _find_only_chunk(data):
+                return content
+            if chunks := _split_chunks(data):
+                self.is_complete = not chunks[-1]
+                return b"".join(chunks)
+            tried = True
+            at = self._take_one_by_one(data, at, out)
         while at < len(data) and not self.is_complete and self._parser is None:
             if self._left:
                 at = self._take_open_chunk(data, at, out)
@@ -194,9 +200,19 @@ class ChunkDecoder(msgspec.Struct, eq=False):
 
 
 def _find_only_chunk(data: bytes) -> bytes:
-    """The content, if these bytes are one plain chunk, as most network reads are; else b""."""
+    """The content, if these bytes, which end with a CRLF, are one plain chunk, as most network reads are; else b""."""
     size, _, rest = data.partition(CRLF)
-    return rest[:-_END] if _find_length(size) == len(rest) - _END and rest.endswith(CRLF) else b""
+    return rest[:-_END] if _find_length(size) == len(rest) - _END else b""
+
+
+def _split_chunks(data: bytes) -> list[bytes]:
+    """The contents, if these bytes are whole plain chunks without a CRLF in their contents; b"" is the last chunk."""
+    lines = data.split(CRLF)
+    rest = lines.pop()
+    contents = lines[1::2]
+    if rest or list(map(_find_length, lines[::2])) != list(map(len, contents)) or b"" in contents[:-1]:
+        return []
+    return contents
 
 
 def _describe(problem: BaseException) -> str:

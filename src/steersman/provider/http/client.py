@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from steersman.provider.http.exchange import Exchange
+from steersman.provider.http.exchange import Exchange, begin_exchange
 from steersman.provider.http.pool import aclose_http
 from steersman.provider.http.sse import MAX_PIECE, EventReader
 from steersman.provider.streaming.batches import Batch, BatchedStreamFn, Batches, TakeDeltas
@@ -33,32 +33,27 @@ def http_stream(wire: Wire) -> BatchedStreamFn:
     return BatchedStreamFn(stream)
 
 
-class HttpAnswer:
+class HttpAnswer(msgspec.Struct, eq=False):
     """The batches of one answer; the request is sent for the first of them.
 
     An iterator and not a generator: an async generator costs several times as much, in every turn.
     """
 
-    __slots__ = (
-        "_decoder", "_exchange", "_failure", "_feed_all", "_has_started", "_model", "_options", "_pending", "_request",
-        "_take_deltas", "_wire", "is_closed",
-    )  # fmt: skip
-
-    def __init__(self, wire: Wire, model: Model, request: Request, options: StreamOptions) -> None:
-        self._wire = wire
-        self._model = model
-        self._request = request
-        self._options = options
-        # They are there once the request was sent.
-        self._exchange: Exchange | None = None
-        self._decoder: Decoder | None = None
-        self._feed_all: FeedAll | None = None
-        # Decoded, but not passed on yet; and what is raised after that.
-        self._pending: list[StreamEvent] = []
-        self._failure: Exception | None = None
-        self._has_started = self.is_closed = False
-        # Takes the deltas that come while a batch is waited for.
-        self._take_deltas: TakeDeltas | None = None
+    _wire: Wire
+    _model: Model
+    _request: Request
+    _options: StreamOptions
+    is_closed: bool = False
+    # They are there once the request was sent.
+    _exchange: Exchange | None = None
+    _decoder: Decoder | None = None
+    _feed_all: FeedAll | None = None
+    # Decoded, but not passed on yet; and what is raised after that.
+    _pending: list[StreamEvent] = []
+    _failure: Exception | None = None
+    _has_started: bool = False
+    # Takes the deltas that come while a batch is waited for.
+    _take_deltas: TakeDeltas | None = None
 
     def deliver_to(self, take: TakeDeltas) -> None:
         """Give deltas that come while a batch is waited for to this function: that costs a task less."""
@@ -73,7 +68,7 @@ class HttpAnswer:
         if self.is_closed:
             raise StopAsyncIteration
         try:
-            batch = await self._read_batch(self._exchange or Exchange(self._wire, self._model))
+            batch = await self._read_batch(self._exchange or begin_exchange(self._wire, self._model))
         except Exception as error:
             if isinstance(error, ProviderError) and self._exchange is not None:
                 self._exchange.complete_error(error)

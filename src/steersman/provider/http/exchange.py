@@ -71,31 +71,29 @@ def _resolve(model: Model) -> tuple[Model, ResponseLimits]:
 _resolve_cached = memoize_by_identity(_resolve)
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """One request and its response."""
 
-    __slots__ = (
-        "_ahead", "_key", "_limits", "_received", "_response", "_url", "_watchdog", "_watchdogs",
-        "_wire", "has_content", "max_tokens", "model", "reader",
-    )  # fmt: skip
+    _wire: Wire
+    model: Model
+    _limits: ResponseLimits
+    reader: EventReader
+    # Whether the last bytes held content, not only comments and pings.
+    has_content: bool = True
+    # How many tokens the request allows; a wire may send another number than the caller gave.
+    max_tokens: int | None = None
+    # Those of the pool, once the request is to be sent.
+    _watchdog: ResponseWatchdog | None = None
+    _watchdogs: list[ResponseWatchdog] = []
+    _key: str | None = None
+    _url: str = ""
+    _response: Response | None = None
+    # What was read and not passed on yet.
+    _ahead: list[bytes] = []
+    _received: int = 0
 
-    def __init__(self, wire: Wire, model: Model) -> None:
-        self.model, self._limits = _resolve_model(model)
-        self.reader: EventReader = SseDecoder(max_event_bytes=self._limits.max_event_bytes)
-        self._wire = wire
-        # Those of the pool, once the request is to be sent.
-        self._watchdog: ResponseWatchdog | None = None
-        self._watchdogs: list[ResponseWatchdog] = []
-        self._key: str | None = None
-        self._url = ""
-        self._response: Response | None = None
-        # What was read and not passed on yet.
-        self._ahead: list[bytes] = []
-        self._received = 0
-        # Whether the last bytes held content, not only comments and pings.
-        self.has_content = True
-        # How many tokens the request allows; a wire may send another number than the caller gave.
-        self.max_tokens: int | None = None
+    def __repr__(self) -> str:
+        return f"Exchange({self.model.name!r})"  # without the key
 
     async def send(self, request: Request, options: StreamOptions) -> None:
         """Send the request as the wire writes it, wait for the head of its response, and follow redirects."""
@@ -131,7 +129,7 @@ class Exchange:
                 raise build_network_error(self.model, url, error) from None
             finally:
                 watchdog.disarm()
-            url = self._find_redirect(self._response, url, hops)
+            url = self._find_redirect(self._response, url, hops) if self._response.status in _REDIRECTS else None
             hops += 1
 
     def _find_proxy(self, url: str) -> str | None:
@@ -143,9 +141,7 @@ class Exchange:
         return proxy
 
     def _find_redirect(self, response: Response, url: str, hops: int) -> str | None:
-        """Where to send the request again, or `None`; raises for a redirect that is not followed."""
-        if response.status not in _REDIRECTS:
-            return None
+        """Where a redirect sends the request, or `None`; raises for a redirect that is not followed."""
         if hops == _MAX_REDIRECTS:
             raise build_redirect_error(self.model, self._url, response.status, url)
         location = response.headers.get("location")
@@ -315,6 +311,12 @@ class Exchange:
             self._watchdog = None
         if self._response is not None:
             self._response.close()
+
+
+def begin_exchange(wire: Wire, model: Model) -> Exchange:
+    """An exchange with the server of a model."""
+    model, limits = _resolve_model(model)
+    return Exchange(wire, model, limits, SseDecoder(max_event_bytes=limits.max_event_bytes))
 
 
 @lru_cache(maxsize=16)

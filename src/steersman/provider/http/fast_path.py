@@ -189,17 +189,14 @@ class FastConnection(asyncio.Protocol):
 
     def release(self) -> None:
         """Keep the connection for another request if this one was sent and answered, and nothing more came."""
-        chunks, transport = self._chunks, self._transport
+        chunks = self._chunks
         is_answered = chunks is not None and chunks.is_complete and not chunks.has_surplus
-        if not is_answered or transport.is_closing() or transport.get_write_buffer_size():
+        if not is_answered or self._transport.get_write_buffer_size():
             self.close()
         elif self._is_answering:
             self._is_answering = False
-            # More may have arrived before the end than was read; the next response must be read again.
-            self._parts.clear()
-            self._size = 0
-            if self._paused:
-                self._resume_reading()
+            if self._parts:
+                self.read_nowait()  # more came than was read, and the next response must be read again
             self._keep(self)
 
     def close(self) -> None:
@@ -317,13 +314,11 @@ def _may_be_plain(start: bytes) -> bool:
 
 def _is_plain_chunked(head: bytes) -> bool:
     """Whether this is the head of a 200 response with a chunked body and nothing else to observe."""
-    lines = head.split(CRLF)
-    if len(lines) > 1 + _MAX_HEADERS or _STATUS.fullmatch(lines[0]) is None:
-        return False
-    del lines[0]
+    status, *lines = head.split(CRLF)
     names: list[bytes] = list(filter(None, map(_find_name, lines)))
-    once = set(names)
-    return len(once) == len(names) and b"transfer-encoding" in once and _UNUSUAL not in once
+    if b"transfer-encoding" not in names or _UNUSUAL in names or len(set(names)) < len(names):
+        return False
+    return len(lines) <= _MAX_HEADERS and _STATUS.fullmatch(status) is not None
 
 
 class _Names(dict[bytes, bytes]):

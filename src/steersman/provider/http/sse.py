@@ -30,6 +30,7 @@ MAX_PIECE = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 _LINE_FEED = 10
 _CARRIAGE_RETURN = 13
+_USUAL_START = (b"data:", b"event:")
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 _NOT_EVENTS = (b"{", b"[", b"<")
 _NAMED_EVENT = re.compile(r"^event: (.*)\ndata: (.*)\n\n", re.MULTILINE)
@@ -87,7 +88,7 @@ class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
 
     def _strip_bom(self, chunk: bytes) -> bytes:
         """Strip one byte order mark, also when it arrives in pieces."""
-        if not self._pending and chunk[:1] > b"" and chunk[0] != _BOM[0]:
+        if chunk.startswith(_USUAL_START) and not self._pending:
             self._begun = True
             return chunk
         chunk = b"".join((*self._pending, chunk))

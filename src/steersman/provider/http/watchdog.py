@@ -33,7 +33,9 @@ class Watchdog:
         task = self._task = asyncio.current_task()
         if task is not None:
             self._cancelling = task.cancelling()
-        self.extend(deadline)
+        self._deadline = deadline
+        if deadline < self._due:
+            self.extend(deadline)
 
     def extend(self, deadline: float) -> None:
         """Move the deadline of the wait that goes on."""
