@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import msgspec
 
-from steersman.provider.wires.protocol import parse_call
+from steersman.provider.wires.protocol import judge_calls, parse_call
 from steersman.types.content import (
     Content,
     TextContent,
     ThinkingContent,
     ToolCall,
     escape_lone_surrogates,
-    has_truncated_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -43,6 +41,8 @@ class OpenBlock(msgspec.Struct, eq=False):
     signature: str | None = None
     id: str = ""
     name: str = ""
+    # Once the block has ended.
+    content: Content | None = None
 
     def add_text(self, text: str | None) -> tuple[StreamEvent, ...]:
         """Add the text of a delta; returns the events that show it."""
@@ -63,20 +63,16 @@ class OpenBlock(msgspec.Struct, eq=False):
             case _:
                 return _NOTHING
 
-    def close(self) -> list[StreamEvent]:
+    def close(self) -> Sequence[StreamEvent]:
         """End the block; returns its last events."""
-        events: list[StreamEvent] = []
+        shown = _NOTHING
         if self.held:
             self.held = ""
-            events.extend(self.add_text("\ufffd"))
-        match self.kind:
-            case "text":
-                events.append(TextEnd(self.at))
-            case "tool_use":
-                events.append(ToolCallEnd(self.at, cast(ToolCall, self.build_content())))
-            case _:
-                events.append(ThinkingEnd(self.at))
-        return events
+            shown = self.add_text("\ufffd")
+        content = self.content = self.build_content()
+        if type(content) is ToolCall:
+            return (*shown, ToolCallEnd(self.at, content))
+        return (*shown, TextEnd(self.at) if type(content) is TextContent else ThinkingEnd(self.at))
 
     def build_content(self) -> Content:
         """Build the content block."""
@@ -93,17 +89,14 @@ class OpenBlock(msgspec.Struct, eq=False):
         return escape_lone_surrogates(text) if self.kind == "tool_use" else replace_lone_surrogates(text)
 
 
-def judge_calls(reason: StopReason, content: list[Content], blocks: Sequence[OpenBlock]) -> StopReason:
-    """Return the stop reason that the calls of an answer show, whatever the server says: truncated, or to be run.
+def judge_blocks(reason: StopReason, content: list[Content], blocks: Sequence[OpenBlock]) -> StopReason:
+    """Find the stop reason that the calls of an answer show.
 
     In an answer that was cut, a last call without arguments lost its arguments: it is marked as cut.
     """
-    if reason == "length":
-        last = content[-1] if content else None
-        if type(last) is ToolCall and not "".join(blocks[-1].parts).strip():
-            content[-1] = msgspec.structs.replace(last, raw_arguments="")
-        return "length"
-    calls = [block for block in content if type(block) is ToolCall]
-    if not calls:
-        return "stop"
-    return "length" if has_truncated_call(calls) else "tool_use"
+    if reason != "length":
+        return judge_calls(content)
+    last = content[-1] if content else None
+    if type(last) is ToolCall and not "".join(blocks[-1].parts).strip():
+        content[-1] = msgspec.structs.replace(last, raw_arguments="")
+    return "length"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeAli
 
 import msgspec
 
-from steersman.types.content import ToolCall, parse_tool_call, replace_lone_surrogates
+from steersman.types.content import Content, ToolCall, parse_tool_call, replace_lone_surrogates
 from steersman.types.errors import ProtocolError, ProviderError
-from steersman.types.messages import AssistantMessage
+from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model, Request, StreamOptions
 from steersman.types.stream import StreamEvent
 
@@ -89,7 +89,8 @@ Result = TypeVar("Result")
 P = ParamSpec("P")
 
 _MAX_OBJECTS = 1024
-_MOST_TOKENS = 10**15
+MOST_TOKENS = 10**15
+"""A larger count of tokens is nonsense."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -125,9 +126,9 @@ def _replace_surrogates(value: Any) -> Any:
 
 def decode_count(value: Any) -> int | None:
     """Return a count of tokens as an integer; some servers send floats, some send nonsense."""
-    if value is None or (type(value) is int and 0 <= value < _MOST_TOKENS):
+    if value is None or (type(value) is int and 0 <= value < MOST_TOKENS):
         return value
-    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_TOKENS
     return int(value) if good else None
 
 
@@ -263,6 +264,17 @@ def check_block_count(count: int) -> None:
     """Raise `ProtocolError` once an answer has more items, parts or pieces of reasoning than are looked at."""
     if count > MAX_BLOCKS:
         raise ProtocolError(f"The model's answer has more than {MAX_BLOCKS:,} items, parts or pieces of reasoning.")
+
+
+def judge_calls(content: Iterable[Content]) -> StopReason:
+    """Find the stop reason that the calls of an answer show, whatever the server says: none, cut, or to be run."""
+    reason: StopReason = "stop"
+    for block in content:
+        if type(block) is ToolCall:
+            if block.raw_arguments is not None and block.is_truncated:
+                return "length"
+            reason = "tool_use"
+    return reason
 
 
 MAX_CONTAINERS = 150_000

@@ -7,14 +7,13 @@ call in `content_block_start`. Unknown events are skipped; a block of an unknown
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias, cast
 
 import msgspec
 
 from steersman.provider.wires.anthropic.errors import build_malformed_error, classify_event
 from steersman.provider.wires.anthropic.events import (
-    DECODERS,
     AnthropicBlock,
     AnyEvent,
     Block,
@@ -22,22 +21,25 @@ from steersman.provider.wires.anthropic.events import (
     BlockStart,
     BlockStop,
     Delta,
+    Event,
     MessageDelta,
     MessageHead,
     MessageStart,
     StopDelta,
     add_container,
     decode_delta,
+    decode_usage,
     extract_block,
     find_call_fields,
     find_citations,
     is_usual_call,
+    make_decoder,
     split_fields,
     split_list,
 )
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.open_block import judge_calls
-from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count, decode_count
+from steersman.provider.wires.open_block import judge_blocks
+from steersman.provider.wires.protocol import MAX_BLOCKS, ToolNames, check_block_count, check_call_count
 from steersman.types.content import Content, replace_lone_surrogates, replace_surrogates_in_json
 from steersman.types.errors import ErrorKind, IncompleteStreamError, ProtocolError
 from steersman.types.frozen import FrozenList
@@ -52,21 +54,18 @@ from steersman.types.stream import (
     ToolCallDelta,
     ToolCallStart,
 )
-from steersman.types.usage import Usage
 
 PAUSED = "pause_turn"
 """The stop reason of a paused answer: the server continues it when it is sent back unchanged."""
 
 
-# The events that most servers name.
-_NAMES = frozenset(("message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"))
 _NOTHING: tuple[StreamEvent, ...] = ()
 # The events that hold no piece of a text.
 _WITHOUT_PIECES = frozenset((MessageStart, MessageDelta))
 # The index of blocks that come whole; the server's own begin at 0.
 _WHOLE = -1
 _EMPTY = AssistantMessage()
-_STARTED: tuple[StreamEvent, ...] = (StreamStart(),)
+_STARTED = StreamStart()
 
 _STOP_REASONS: dict[str, StopReason] = {
     "end_turn": "stop",
@@ -78,12 +77,20 @@ _STOP_REASONS: dict[str, StopReason] = {
 }
 
 
+_Step: TypeAlias = tuple[
+    type[Any], Callable[[str], Any], Callable[["AnthropicDecoder", Any, str, list[StreamEvent]], None]
+]
+"""What the JSON of an event is decoded to, by which function, and what is done with that."""
+
+
 class AnthropicDecoder(msgspec.Struct, eq=False):
     """Decodes one answer. `before` is its first part, if the server paused."""
 
     _model: Model
     _names: ToolNames
     before: AssistantMessage | None = None
+    # The place of the first block in the answer.
+    first: int = 0
     done: bool = False
     _blocks: list[AnthropicBlock] = []
     _calls: int = 0
@@ -141,7 +148,7 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
             raise build_incomplete_error(
                 self._model, "anthropic", "'message_stop'", () if started else self._unknown_events
             )
-        content = [block.build_content() for block in self._blocks]
+        content = [block.content or block.build_content() for block in self._blocks]
         if self._container is not None:
             content = [add_container(block, self._container) for block in content]
         reason, error, kind = self._classify_stop(content)
@@ -152,7 +159,7 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
             content=FrozenList(content),
             stop_reason=reason,
             raw_stop_reason=_format_stop_reason(self._reason),
-            usage=_decode_usage(self._usage),
+            usage=decode_usage(self._usage),
             model=self._model.id,
             provider=self._model.provider,
             error_message=error,
@@ -161,56 +168,49 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
         )
 
     def _feed_other(self, event: str, data: str, out: list[StreamEvent]) -> None:
-        is_named = event in _NAMES and data.startswith("{")
-        match event if is_named else self._find_event_name(event, data):
-            case "content_block_start":
-                got = self._decode(BlockStart, data)
-                # A block that never stopped ends where another one takes its index.
-                out += self._stop_block(got.index)
-                out += self._start_block(got.index, got.content_block, data)
-            case "content_block_stop":
-                out += self._stop_block(self._decode(BlockStop, data).index)
-            case "message_start":
-                out += self._start_message(self._decode(MessageStart, data).message, data)
-            case "message_delta":
-                self._record_stop(self._decode(MessageDelta, data))
-            case "message_stop":
-                self._decode(AnyEvent, data)  # malformed JSON is not an end
-                self.done = True
-                for index in list(self._open):
-                    out += self._stop_block(index)
-            case "content_block_delta":
-                out += self._add_delta(self._decode(BlockDelta, data), data)
-            case "error":
-                raise classify_event(self._model, data)
-            case "ping":
-                pass
-            case _:
-                keep_unknown_event(self._unknown_events, data)  # of a later version, or of another protocol
-
-    def _find_event_name(self, event: str, data: str) -> str:
-        """Return the name of an event, from its JSON if the server sent none."""
-        if not data or data.startswith(":") or data == "[DONE]":
-            return "ping"  # a comment that a proxy sent as data, or the end marker of another protocol
-        if event in ("", "message"):
-            named = self._decode(AnyEvent, data)
-            event = named.type or ("error" if named.error is not None else "")
-        return event
-
-    def _decode(self, kind: type[Any], data: str | bytes) -> Any:
+        step = self._STEPS.get(event) or self._find_step(event, data)
+        if step is None:
+            return
+        kind, decode, add = step
         try:
-            return DECODERS[kind].decode(data)
+            got = decode(data)
         except (msgspec.DecodeError, RecursionError):
-            pass
+            if _is_empty(data):
+                return
+            got = self._decode_leniently(kind, data)
+        add(self, got, data, out)
+
+    def _find_step(self, event: str, data: str) -> _Step | None:
+        """Find out what to do with an event from its JSON, if the server sent no name; `None` for nothing."""
+        if _is_empty(data):
+            return None
+        if event in ("", "message"):
+            named: AnyEvent = self._decode(AnyEvent, data)
+            event = named.type or ("error" if named.error is not None else "")
+        if event == "error":
+            raise classify_event(self._model, data)
+        step = self._STEPS.get(event)
+        if step is None and event != "ping":
+            keep_unknown_event(self._unknown_events, data)  # of a later version, or of another protocol
+        return step
+
+    def _decode(self, kind: type[Event], data: str | bytes) -> Event:
         try:
-            # Lone surrogates: the strict decoder refuses them. In a block, the other half may follow.
+            return msgspec.json.decode(data, type=kind)
+        except (msgspec.DecodeError, RecursionError):
+            return self._decode_leniently(kind, data)
+
+    def _decode_leniently(self, kind: type[Event], data: str | bytes) -> Event:
+        """Decode lone surrogates, which the strict decoder refuses. In a block, the other half may follow."""
+        try:
             plain: object = json.loads(data)
             return msgspec.convert(replace_surrogates_in_json(plain) if kind in _WITHOUT_PIECES else plain, kind)
         except (ValueError, RecursionError) as error:
             raise build_malformed_error(self._model, data, error) from error
 
-    def _start_message(self, message: MessageHead, data: str) -> Sequence[StreamEvent]:
-        given = None if message.id in (None, "") else replace_lone_surrogates(str(message.id))
+    def _start_message(self, got: MessageStart, data: str, out: list[StreamEvent]) -> None:
+        message = got.message
+        given = str(message.id) if message.id not in (None, "") else None
         if (self._blocks or self._stopped) and (given is None or given != self._id):
             raise IncompleteStreamError(
                 f"{self._model.name} began a second answer ({given!r}) inside the first ({self._id!r}), "
@@ -219,48 +219,56 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
             )
         self._id = given or self._id
         self._record_usage(message.usage)
-        if self._blocks or (not message.content and message.stop_reason is None):
-            return _STARTED
-        # Code on the server called another tool: the whole answer is here, and no other event adds to it.
+        out.append(_STARTED)
+        if not self._blocks and (message.content or message.stop_reason is not None):
+            self._add_whole_message(message, data, out)
+
+    def _add_whole_message(self, message: MessageHead, data: str, out: list[StreamEvent]) -> None:
+        """Add what came with the start: code on the server called another tool, and no other event adds to that."""
         if message.stop_reason is not None:
             self._record_stop(MessageDelta(StopDelta(message.stop_reason, message.stop_details, message.container)))
         raw = split_fields(split_fields(data).get("message", b"")).get("content", b"")
-        return [*_STARTED, *(event for block in split_list(raw) for event in self._add_whole_block(bytes(block)))]
+        for block in map(bytes, split_list(raw)):
+            self._start_block(_WHOLE, self._decode(Block, block), f'{{"content_block":{block.decode()}}}', out)
+            self._stop_block(_WHOLE, out)
 
-    def _add_whole_block(self, raw: bytes) -> Sequence[StreamEvent]:
-        data = f'{{"content_block":{raw.decode()}}}'
-        started = self._start_block(_WHOLE, self._decode(Block, raw), data)
-        return [*started, *self._stop_block(_WHOLE)]
+    def _begin_block(self, got: BlockStart, data: str, out: list[StreamEvent]) -> None:
+        if got.index in self._open:  # a block that never stopped ends where another one takes its index
+            self._stop_block(got.index, out)
+        self._start_block(got.index, got.content_block, data, out)
 
-    def _start_block(self, index: int, block: Block, data: str) -> Sequence[StreamEvent]:
+    def _start_block(self, index: int, block: Block, data: str, out: list[StreamEvent]) -> None:
         grown = self._add_block(index, block.type)
         grown.signature = block.signature or None
         match block.type:
             case "text":
                 if '"citations"' in data:
                     grown.citations = find_citations(extract_block(data))
-                return (TextStart(grown.at), *grown.add_text(block.text))
-            case "thinking":
-                return (ThinkingStart(grown.at), *grown.add_text(block.thinking))
+                out.append(TextStart(grown.at))
+                out += grown.add_text(block.text)
             case "tool_use":
                 grown.id, grown.given = "" if block.id is None else replace_lone_surrogates(str(block.id)), block.input
                 grown.name = self._names.from_wire(replace_lone_surrogates(block.name or ""))
                 grown.signature = None if is_usual_call(data, block) else find_call_fields(extract_block(data))
                 self._calls += 1
                 check_call_count(self._calls)
-                return (ToolCallStart(grown.at, grown.id, grown.name),)
+                out.append(ToolCallStart(grown.at, grown.id, grown.name))
+            case "thinking":
+                out.append(ThinkingStart(grown.at))
+                out += grown.add_text(block.thinking)
             case "redacted_thinking":
                 grown.signature = block.data
+                out.append(ThinkingStart(grown.at))
             case _:
                 grown.raw = extract_block(data)
-        return (ThinkingStart(grown.at),)
+                out.append(ThinkingStart(grown.at))
 
     def _add_block(self, index: int, kind: str) -> AnthropicBlock:
         blocks = self._blocks
-        at = len(blocks) if self.before is None else len(blocks) + len(self.before.content)
-        block = self._open[index] = AnthropicBlock(at, kind)
+        block = self._open[index] = AnthropicBlock(self.first + len(blocks), kind)
         blocks.append(block)
-        check_block_count(len(blocks))
+        if len(blocks) > MAX_BLOCKS:
+            check_block_count(len(blocks))
         return block
 
     def _add_delta(self, got: BlockDelta, data: str) -> Sequence[StreamEvent]:
@@ -305,26 +313,48 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
             )
         return _NOTHING
 
-    def _stop_block(self, index: int) -> Sequence[StreamEvent]:
-        block = self._open.pop(index, None)
-        return _NOTHING if block is None else block.close()
+    def _add_named_delta(self, got: BlockDelta, data: str, out: list[StreamEvent]) -> None:
+        out += self._add_delta(got, data)
 
-    def _record_stop(self, got: MessageDelta) -> None:
+    def _end_block(self, got: BlockStop, _data: str, out: list[StreamEvent]) -> None:
+        self._stop_block(got.index, out)
+
+    def _stop_block(self, index: int, out: list[StreamEvent]) -> None:
+        block = self._open.pop(index, None)
+        if block is not None:
+            out += block.close()
+
+    def _end_message(self, _got: AnyEvent, _data: str, out: list[StreamEvent]) -> None:
+        self.done = True
+        for index in list(self._open):
+            self._stop_block(index, out)
+
+    def _record_stop(self, got: MessageDelta, _data: str = "", _out: object = None) -> None:
         self._stopped = True
-        if got.delta.stop_reason is not None or self._reason is None:
+        delta = got.delta
+        if delta.stop_reason is not None or self._reason is None:
             # Some servers send a second `message_delta` only for the usage.
-            self._reason = got.delta.stop_reason
-            self._details = (
-                cast(dict[str, Any], got.delta.stop_details) if isinstance(got.delta.stop_details, dict) else {}
-            )
-        if isinstance(got.delta.container, dict):
-            self._container = cast(dict[str, Any], got.delta.container).get("id")
+            self._reason = delta.stop_reason
+            self._details = cast(dict[str, Any], delta.stop_details) if isinstance(delta.stop_details, dict) else {}
+        if isinstance(delta.container, dict):
+            self._container = cast(dict[str, Any], delta.container).get("id")
         self._record_usage(got.usage)
+
+    _STEPS: ClassVar[dict[str, _Step]] = {
+        "message_start": (MessageStart, make_decoder(MessageStart), _start_message),
+        "content_block_start": (BlockStart, make_decoder(BlockStart), _begin_block),
+        "content_block_delta": (BlockDelta, decode_delta, _add_named_delta),
+        "content_block_stop": (BlockStop, make_decoder(BlockStop), _end_block),
+        "message_delta": (MessageDelta, make_decoder(MessageDelta), _record_stop),
+        # Malformed JSON is not an end.
+        "message_stop": (AnyEvent, make_decoder(AnyEvent), _end_message),
+    }
 
     def _record_usage(self, usage: dict[str, Any] | None) -> None:
         """Counts are totals: a later count replaces the earlier one, a missing count keeps it."""
-        if usage:
-            self._usage.update({name: value for name, value in usage.items() if value is not None})
+        if usage and None in usage.values():
+            usage = {name: value for name, value in usage.items() if value is not None}
+        self._usage.update(usage or ())
 
     def _classify_stop(self, content: list[Content]) -> tuple[StopReason, str | None, ErrorKind | None]:
         """Return our stop reason, with the message and the kind of error if it is one."""
@@ -336,7 +366,7 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
             return "error", f"The server stopped with an unknown stop_reason: {raw!r}.", "protocol"
         if reason == "refusal":
             return reason, _describe_refusal(self._details), "refused"
-        return judge_calls(reason, content, self._blocks), None, None
+        return judge_blocks(reason, content, self._blocks), None, None
 
 
 def _describe_refusal(details: dict[str, Any]) -> str:
@@ -351,14 +381,6 @@ def _format_stop_reason(reason: Any) -> str | None:
     return msgspec.json.encode(reason).decode()
 
 
-def _decode_usage(counts: dict[str, Any]) -> Usage:
-    details = counts.get("output_tokens_details")
-    return Usage(
-        input=decode_count(counts.get("input_tokens")),
-        output=decode_count(counts.get("output_tokens")),
-        cache_read=decode_count(counts.get("cache_read_input_tokens")),
-        cache_write=decode_count(counts.get("cache_creation_input_tokens")),
-        reasoning=decode_count(cast(dict[str, Any], details).get("thinking_tokens"))
-        if isinstance(details, dict)
-        else None,
-    )
+def _is_empty(data: str) -> bool:
+    """Whether an event holds nothing: a comment that a proxy sent as data, or the end marker of another protocol."""
+    return not data or data.startswith(":") or data == "[DONE]"

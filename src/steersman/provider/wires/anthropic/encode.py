@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, cast
 
+import msgspec
+
 from steersman.provider.wires.alternating import ASSISTANT, USER, AlternatingMessages, encode_new_messages
 from steersman.provider.wires.anthropic.schema import (
     convert_output_schema,
@@ -38,6 +40,7 @@ _MAX_NAME_LENGTH = 64
 _MARKS = {"5m": b',"cache_control":{"type":"ephemeral"}', "1h": b',"cache_control":{"type":"ephemeral","ttl":"1h"}'}
 _MEMO = "anthropic"
 _SEEN = TextContent("(see the image)")
+_IMAGE = TextContent("[image]")
 
 
 class ToolSet:
@@ -72,26 +75,57 @@ def encode_tools(tools: Sequence[ToolSpec]) -> ToolSet:
 def encode_request(model: Model, request: Request, options: StreamOptions) -> tuple[bytes, int | None]:
     """Return the request body and its limit on output tokens; what may change from turn to turn comes last."""
     tools = encode_tools(request.tools)
+    encoded = encode_messages(request.messages, tools, model)
+    limit = _find_limit(model, request, options)
+    used = () if tools.encoded else tuple(encoded.used)
+    frame = _encode_frame(
+        (model, tools, options), request.system_prompt, limit, used, encoded.works_without_thinking, encoded.container
+    )
+    last = encoded.list_last()
+    if frame.mark:
+        add_cache_marks(last, frame.mark)
+    # Joined only once: a long conversation is many bytes.
+    return b"".join((frame.head, encoded.earlier, b",".join(last), frame.tail)), frame.limit
+
+
+class _Frame(msgspec.Struct, frozen=True):
+    """What stands before and behind the messages of a request, the cache mark inside them, and its limit."""
+
+    head: bytes
+    tail: bytes
+    mark: bytes
+    limit: int
+
+
+@memoize_by_identities(limit=1024)
+def _encode_frame(
+    parts: Sequence[Any],
+    system_prompt: str,
+    limit: int,
+    used: Iterable[str],
+    works_without_thinking: bool,
+    container: str | None,
+) -> _Frame:
+    """Encode what is nearly always the same in all requests of a conversation; `used` are names of tools in it."""
+    model, tools, options = cast(tuple[Model, ToolSet, StreamOptions], parts)
     mark = choose_cache_mark(model, _MARKS)
     extra = cast(Mapping[str, Any], model.settings.get("extra_body") or {})
-    encoded = encode_messages(request.messages, tools, model)
     chosen = build_tool_choice(options)
     declared: Iterable[str] = ()
-    if not tools.encoded and not extra.get("tools") and encoded.used:
+    if used and not extra.get("tools"):
         # The API refuses tool calls in the messages without declared tools; these declarations are not to be used.
-        declared, chosen = tuple(encoded.used), {"type": "none"}
-    head = _encode_head((model, tools), request.system_prompt, mark, declared)
-    fields = build_options(model, request, options, works_without_thinking=encoded.works_without_thinking)
-    if encoded.container is not None:
-        fields["container"] = encoded.container
+        declared, chosen = used, {"type": "none"}
+    fields = _build_fields(
+        model, options, limit, has_tools=bool(tools.tools), works_without_thinking=works_without_thinking
+    )
+    if container is not None:
+        fields["container"] = container
     if chosen is not None and (tools.encoded or declared or extra.get("tools")):
         fields["tool_choice"] = chosen
     if extra:
         fields.update({name: value for name, value in extra.items() if name != "tools"})
-    last = add_cache_marks(encoded.list_last(), mark) if mark else encoded.list_last()
-    # Joined only once: a long conversation is many bytes.
-    body = b"".join((head, encoded.earlier, b",".join(last), b"],", encode_json(fields)[1:]))
-    return body, fields["max_tokens"]
+    head = _encode_head((model, tools), system_prompt, mark, declared)
+    return _Frame(head, b"]," + encode_json(fields)[1:], mark, fields["max_tokens"])
 
 
 @memoize_by_identities(limit=1024)
@@ -144,7 +178,8 @@ class EncodedMessages(AlternatingMessages):
 
     def depends_on(self, tools: ToolSet, model: Model) -> bool:
         """Whether the messages were encoded with these names and for this kind of server."""
-        return (self._tools is tools or self._tools.changed == tools.changed) and self._ids.are_for(model)
+        is_known = self._tools is tools or self._tools.changed == tools.changed
+        return is_known and (self._ids.model is model or self._ids.are_for(model))
 
     def extend(self, messages: Iterable[Message]) -> None:
         """Encode more messages."""
@@ -179,7 +214,8 @@ class EncodedMessages(AlternatingMessages):
             self._blocks += () if thought is None else (thought,)
         else:
             # The API takes no images from the assistant.
-            self._blocks += encode_blocks([TextContent("[image]") if type(block) is ImageContent else block])
+            built = build_block(_IMAGE if type(block) is ImageContent else block)
+            self._blocks += () if built is None else (encode_json(built),)
 
     def _add_result(self, message: ToolResultMessage) -> None:
         content = message.content
@@ -195,26 +231,25 @@ class EncodedMessages(AlternatingMessages):
         self._results.append(encode_json(fields))
 
 
-def encode_messages(messages: Sequence[Message], tools: ToolSet, model: Model) -> EncodedMessages:
+def encode_messages(
+    messages: Sequence[Message], tools: ToolSet, model: Model, given_up: Set[str] = frozenset()
+) -> EncodedMessages:
     """Encode the messages; of a conversation that only grew, encode just the new ones.
 
     With other tool names or another kind of server all messages are encoded again, and so they are when a call of the
     server is given up that was sent before.
     """
-
-    def encode(given_up: Set[str] = frozenset()) -> EncodedMessages:
-        return encode_new_messages(
-            messages,
-            _MEMO,
-            lambda: EncodedMessages(tools, CallIds(model), ServerCalls(given_up)),
-            lambda known: known.depends_on(tools, model) and not known.server_calls.is_late,
-        )
-
-    encoded = encode()
-    return encode(encoded.server_calls.given_up) if encoded.server_calls.is_late else encoded
+    encoded = encode_new_messages(
+        messages,
+        _MEMO,
+        lambda: EncodedMessages(tools, CallIds(model), ServerCalls(given_up)),
+        lambda known: not known.server_calls.is_late and known.depends_on(tools, model),
+    )
+    calls = encoded.server_calls
+    return encode_messages(messages, tools, model, calls.given_up) if calls.is_late else encoded
 
 
-def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
+def add_cache_marks(pieces: list[bytes], mark: bytes) -> None:
     """Put a cache mark on the last two user messages.
 
     The second to last was marked in the previous request, so the prompt cache finds that prefix again.
@@ -227,7 +262,6 @@ def add_cache_marks(pieces: list[bytes], mark: bytes) -> list[bytes]:
             left -= 1
             if not left:
                 break
-    return pieces
 
 
 def insert_cache_mark(encoded: bytes, mark: bytes, *, depth: int) -> bytes:
@@ -256,14 +290,21 @@ def build_options(
 
     `works_without_thinking`: the current tool calls began without thinking, see `EncodedMessages`.
     """
+    limit = _find_limit(model, request, options)
+    has_tools = bool(request.tools)
+    return _build_fields(model, options, limit, has_tools=has_tools, works_without_thinking=works_without_thinking)
+
+
+def _build_fields(
+    model: Model, options: StreamOptions, limit: int, *, has_tools: bool, works_without_thinking: bool
+) -> dict[str, Any]:
     require_accepted(_MEMO, model, options)
     version = parse_version(model.id)
-    limit = limit_output_tokens(
-        model, request, options.max_tokens or model.max_output_tokens or _find_default_limit(version)
-    )
     fields: dict[str, Any] = {"max_tokens": limit}
     config: dict[str, Any] = {}
-    thinking = _build_thinking(model, request, options, limit, works_without_thinking=works_without_thinking)
+    thinking = _build_thinking(
+        model, options, limit, has_tools=has_tools, works_without_thinking=works_without_thinking
+    )
     if thinking is not None:
         fields["thinking"] = thinking
         if thinking.get("type") == "adaptive" and options.thinking_level in _EFFORTS:
@@ -294,9 +335,9 @@ def build_tool_choice(options: StreamOptions) -> dict[str, Any] | None:
 
 
 def _build_thinking(
-    model: Model, request: Request, options: StreamOptions, limit: int, *, works_without_thinking: bool
+    model: Model, options: StreamOptions, limit: int, *, has_tools: bool, works_without_thinking: bool
 ) -> dict[str, Any] | None:
-    forced = options.tool_choice == "required" and request.tools
+    forced = options.tool_choice == "required" and has_tools
     own = model.settings.get("thinking")
     if isinstance(own, Mapping):
         return {**own}
@@ -313,7 +354,12 @@ def _build_thinking(
     return {"type": "enabled", "budget_tokens": budget} if budget < limit else None
 
 
-def _find_default_limit(version: tuple[int, int] | None) -> int:
-    if version is None:
-        return _MAX_TOKENS
-    return next((limit for old, limit in _OLD_MAX_TOKENS.items() if old == version), _MAX_TOKENS)
+def _find_limit(model: Model, request: Request, options: StreamOptions) -> int:
+    """Find the limit on output tokens, which the API wants to be told."""
+    wanted = options.max_tokens or model.max_output_tokens or _find_default_limit(model.id)
+    return limit_output_tokens(model, request, wanted)
+
+
+def _find_default_limit(model_id: str) -> int:
+    version = parse_version(model_id)
+    return _MAX_TOKENS if version is None else _OLD_MAX_TOKENS.get(version, _MAX_TOKENS)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from steersman.provider.wires.open_block import OpenBlock
-from steersman.provider.wires.protocol import encode_arguments, parse_call
+from steersman.provider.wires.protocol import MOST_TOKENS, decode_count, encode_arguments, parse_call
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
 from steersman.types.stream import StreamEvent
+from steersman.types.usage import Usage
+
+Event = TypeVar("Event")
 
 OPAQUE = "anthropic_block"
 """`ThinkingContent.field` of a block of an unknown type; its JSON is kept in `signature`, byte for byte."""
@@ -98,13 +101,52 @@ class AnyEvent(msgspec.Struct):
     error: Any = None
 
 
-DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind)
-    for kind in (AnyEvent, MessageStart, BlockStart, Block, BlockDelta, BlockStop, MessageDelta)
-}
-"""A JSON decoder for each event; unknown fields are skipped."""
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MOST_TOKENS)] | None
 
-decode_delta = DECODERS[BlockDelta].decode
+
+class _OutputDetails(msgspec.Struct, gc=False):
+    thinking_tokens: _Count = None
+
+
+class _Counts(msgspec.Struct, gc=False):
+    input_tokens: _Count = None
+    output_tokens: _Count = None
+    cache_read_input_tokens: _Count = None
+    cache_creation_input_tokens: _Count = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+def decode_usage(counts: dict[str, Any]) -> Usage:
+    """Return the usage; a malformed count is unknown."""
+    try:
+        known = msgspec.convert(counts, _Counts)
+    except msgspec.ValidationError:
+        known = _convert_leniently(counts)
+    details = known.output_tokens_details
+    return Usage(
+        known.input_tokens,
+        known.output_tokens,
+        known.cache_read_input_tokens,
+        known.cache_creation_input_tokens,
+        None if details is None else details.thinking_tokens,
+    )
+
+
+def _convert_leniently(counts: dict[str, Any]) -> _Counts:
+    """Convert counts of which some are malformed: they must not lose the others."""
+    *names, more = _Counts.__struct_fields__
+    known = {name: decode_count(counts.get(name)) for name in names}
+    details: Any = counts.get(more)
+    thinking = decode_count(cast(dict[str, Any], details).get("thinking_tokens")) if isinstance(details, dict) else None
+    return msgspec.convert({**known, more: {"thinking_tokens": thinking}}, _Counts)
+
+
+def make_decoder(kind: type[Event]) -> Callable[[str | bytes], Event]:
+    """A function that decodes the JSON of an event; unknown fields are skipped."""
+    return msgspec.json.Decoder(kind).decode
+
+
+decode_delta = make_decoder(BlockDelta)
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _lists = msgspec.json.Decoder(list[msgspec.Raw])
@@ -176,13 +218,11 @@ class AnthropicBlock(OpenBlock):
     citations: list[msgspec.Raw] = msgspec.field(default_factory=list)
     # The fields of a block of an unknown type, once a delta has come; the pieces of a text are joined once.
     _fields: dict[str, list[msgspec.Raw]] = msgspec.field(default_factory=dict)
-    # The call, once it was parsed: a block is built when it is complete, and never changes after that.
-    _call: ToolCall | None = None
 
-    def close(self) -> list[StreamEvent]:
+    def close(self) -> Sequence[StreamEvent]:
         """End the block; input that came whole, in `content_block_start`, is shown first."""
-        if self.kind == "tool_use" and self.given and not self.held and not "".join(self.parts).strip():
-            return [*self.add_text(_encode_input(self.given)), *super().close()]
+        if self.given and self.kind == "tool_use" and not self.held and not "".join(self.parts).strip():
+            return (*self.add_text(_encode_input(self.given)), *super().close())
         return super().close()
 
     def add_fields(self, delta: bytes | msgspec.Raw) -> None:
@@ -208,9 +248,7 @@ class AnthropicBlock(OpenBlock):
         if self.kind == "redacted_thinking":
             return ThinkingContent("", self.signature, redacted=True)
         if self.kind == "tool_use":
-            if self._call is None:
-                self._call = parse_call(self.id, self.name, text, signature=self.signature)
-            return self._call
+            return parse_call(self.id, self.name, text, self.signature)
         return ThinkingContent("", self._encode_unknown(text), redacted=True, field=OPAQUE)
 
     def _encode_unknown(self, text: str) -> str:

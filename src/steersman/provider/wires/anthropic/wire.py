@@ -142,7 +142,8 @@ class AnthropicWire:
         """Return a new decoder; if the request ends with a paused answer, it continues that answer."""
         last = request.messages[-1] if request.messages else None
         paused = last if isinstance(last, AssistantMessage) and last.raw_stop_reason == PAUSED else None
-        return AnthropicDecoder(model, encode_tools(request.tools).names, paused)
+        first = 0 if paused is None else len(paused.content)
+        return AnthropicDecoder(model, encode_tools(request.tools).names, paused, first)
 
     def error(self, model: Model, status: int, headers: Mapping[str, str], body: bytes) -> ProviderError:
         """Classify a response that is not a stream."""

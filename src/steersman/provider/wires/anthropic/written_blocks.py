@@ -29,9 +29,10 @@ class CallIds:
     Behind a gateway, another model may be on another server.
     """
 
-    __slots__ = ("_any", "_maker", "_own", "_wire")
+    __slots__ = ("_any", "_maker", "_own", "_wire", "model")
 
     def __init__(self, model: Model) -> None:
+        self.model = model
         self._maker = (model.provider, model.id)
         self._any = _takes_any_id(model)
         self._own = False
@@ -117,7 +118,7 @@ class ServerCalls:
 
     def select(self, content: Sequence[Content]) -> Sequence[Content]:
         """Return the blocks of an answer without the calls that are given up, and without results of no call."""
-        if not self.given_up and not any([_is_opaque(block) for block in content]):
+        if not self.given_up and not any([type(block) is ThinkingContent and _is_opaque(block) for block in content]):
             return content
         return [
             self._detach(block) if type(block) is ToolCall else block
@@ -191,6 +192,9 @@ def build_block(block: Content) -> dict[str, Any] | None:
     """Build text or an image; blank text is left out, because the API refuses it."""
     if type(block) is ImageContent:
         block = fit_picture(block, _PICTURES)
+        if type(block) is ImageContent:
+            source = {"type": "base64", "media_type": block.mime_type, "data": block.data}
+            return {"type": "image", "source": source}
     if type(block) is TextContent:
         text, signature = block.text, block.signature
         if not text or text.isspace():
@@ -198,8 +202,6 @@ def build_block(block: Content) -> dict[str, Any] | None:
         if signature is not None and signature.startswith("["):
             return {"type": "text", "text": text, "citations": msgspec.Raw(signature.encode("utf-8", "replace"))}
         return {"type": "text", "text": text}
-    if type(block) is ImageContent:
-        return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
     return None
 
 

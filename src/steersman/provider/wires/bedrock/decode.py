@@ -29,7 +29,7 @@ from steersman.provider.wires.bedrock.events import (
 )
 from steersman.provider.wires.bedrock.frames import EXCEPTION
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
-from steersman.provider.wires.open_block import OpenBlock, judge_calls
+from steersman.provider.wires.open_block import OpenBlock, judge_blocks
 from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count, decode_count
 from steersman.types.content import Content, TextContent, replace_lone_surrogates
 from steersman.types.errors import ErrorKind, ProtocolError
@@ -54,24 +54,20 @@ _SHOWN = 300
 _MALFORMED = frozenset(("malformed_model_output", "malformed_tool_use"))
 
 
-class BedrockDecoder:
+class BedrockDecoder(msgspec.Struct, eq=False):
     """Decodes one answer."""
 
-    __slots__ = ("_begun", "_blocks", "_calls", "_model", "_names", "_open", "_reason", "_stopped", "_unknown_events",
-                 "_usage", "done")  # fmt: skip
-
-    def __init__(self, model: Model, names: ToolNames) -> None:
-        self.done = False
-        self._model = model
-        self._names = names
-        self._begun = False
-        self._blocks: list[OpenBlock] = []
-        self._calls = 0
-        self._open: dict[int, OpenBlock] = {}
-        self._usage: dict[str, Any] = {}
-        self._reason: Any = None
-        self._stopped = False
-        self._unknown_events: list[str] = []
+    _model: Model
+    _names: ToolNames
+    done: bool = False
+    _begun: bool = False
+    _blocks: list[OpenBlock] = []
+    _calls: int = 0
+    _open: dict[int, OpenBlock] = {}
+    _usage: dict[str, Any] = {}
+    _reason: Any = None
+    _stopped: bool = False
+    _unknown_events: list[str] = []
 
     @property
     def complete(self) -> bool:
@@ -93,7 +89,7 @@ class BedrockDecoder:
         if not self._stopped:
             unknown = () if self._begun or self._blocks else self._unknown_events
             raise build_incomplete_error(self._model, "bedrock", "'messageStop'", unknown)
-        content = [block.build_content() for block in self._blocks]
+        content = [block.content or block.build_content() for block in self._blocks]
         reason, error, kind = self._classify_stop(content)
         raw = self._reason
         return AssistantMessage(
@@ -236,7 +232,7 @@ class BedrockDecoder:
             return "error", f"The server stopped with an unknown stopReason: {raw!r}.", "protocol"
         if reason == "refusal":
             return reason, _describe_refusal(raw, content), "refused"
-        return judge_calls(reason, content, self._blocks), None, None
+        return judge_blocks(reason, content, self._blocks), None, None
 
 
 def _describe_refusal(raw: str, content: Sequence[Content]) -> str:
