@@ -155,6 +155,9 @@ def test_a_redirect_that_can_be_read_in_two_ways_is_refused(location: str) -> No
         ("::ffff:169.254.169.254", "a cloud metadata"),
         ("64:ff9b::169.254.169.254", "a cloud metadata"),
         ("fd00:ec2::254", "a cloud metadata"),
+        ("2606:4700::5efe:169.254.169.254", "a cloud metadata"),
+        ("2606:4700::200:5efe:10.0.0.1", "a private"),
+        ("2606:4700::200:5efe:8.8.8.8", None),
         ("224.0.0.1", "a multicast"),
         ("255.255.255.255", "a reserved"),
         ("203.0.113.1", "a documentation"),
@@ -272,6 +275,8 @@ async def test_a_look_up_that_hangs_can_be_left() -> None:
         ("93.184.215.14:22", "http://93.184.215.14:22/"),
         ("127.0.0.1:8000", "http://[::ffff:127.0.0.1]:8000/"),
         ("169.254.169.254", "http://169.254.169.254/"),
+        ("64:ff9b::a9fe:a9fe", "http://[64:ff9b::a9fe:a9fe]/"),
+        ("64:ff9b::/96", "http://[64:ff9b::a00:1]/"),
     ],
 )
 async def test_the_user_can_open_an_address(allow: str, url: str) -> None:
@@ -291,6 +296,17 @@ async def test_the_user_can_open_an_address(allow: str, url: str) -> None:
         ("0.0.0.0/0", "http://169.254.169.254/"),
         ("::/0", "http://[fd00:ec2::254]/"),
         ("169.254.0.0/16", "http://169.254.169.254/"),
+        ("169.254.0.0/16", "http://169.254.170.23/"),
+        ("169.254.0.0/16", "http://169.254.42.42/"),
+        ("169.254.0.0/16", "http://169.254.0.23/"),
+        ("fd00::/8", "http://[fd00:ec2::23]/"),
+        ("fd00::/8", "http://[fd00:c1::a9fe:a9fe]/"),
+        ("fd00::/8", "http://[fd00:42::42]/"),
+        ("64:ff9b::/96", "http://[64:ff9b::a9fe:a9fe]/"),
+        ("::/0", "http://[2001:db8::5efe:a9fe:a9fe]/"),
+        ("::/0", "http://[2002:7f00:1::1]/"),
+        ("2002::/16", "http://[2002:7f00:1::1]/"),
+        ("2001::/32", "http://[2001::1]/"),
     ],
 )
 async def test_an_opening_is_as_wide_as_it_says(allow: str, url: str) -> None:

@@ -29,9 +29,15 @@ METADATA: frozenset[Address] = frozenset(
         (
             "100.100.100.200",
             "168.63.129.16",
+            "169.254.0.23",
+            "169.254.42.42",
             "169.254.169.254",
             "169.254.170.2",
+            "169.254.170.23",
             "192.0.0.192",
+            "fd00:42::42",
+            "fd00:c1::a9fe:a9fe",
+            "fd00:ec2::23",
             "fd00:ec2::254",
             "fd20:ce::254",
         ),
@@ -76,6 +82,8 @@ _SPECIAL_V6: tuple[tuple[IPv6Network, str], ...] = tuple(
     )
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
+_TUNNELS = (IPv6Network("2001::/32"), IPv6Network("2002::/16"))  # Teredo and 6to4
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)  # before the IPv4 address in the last 32 bits
 # Ports from 1024 on of other services than the web: those that browsers refuse, then databases, queues and container
 # engines, which take commands from any client.
 _OTHER_SERVICES = frozenset(
@@ -103,7 +111,9 @@ class _AllowedNetwork:
     def covers(self, address: Address, port: int) -> bool:
         if address.version != self.network.version or address not in self.network:
             return False
-        if address in METADATA and self.network.num_addresses > 1:
+        if any(address in tunnel for tunnel in _TUNNELS):
+            return False
+        if not METADATA.isdisjoint((address, _find_inner(address))) and self.network.num_addresses > 1:
             return False
         return is_web_port(port) if self.port is None else port == self.port
 
@@ -206,8 +216,9 @@ async def look_up_host(host: str, port: int) -> list[str]:
 def _classify_v6(address: IPv6Address) -> str | None:
     if address in METADATA:
         return "a cloud metadata"
-    if address in _NAT64:
-        return classify_address(IPv4Address(int(address) & 0xFFFF_FFFF))
+    inner = _find_inner(address)
+    if inner != address and (address in _NAT64 or classify_address(inner) is not None):
+        return classify_address(inner)
     for network, kind in _SPECIAL_V6:
         if address in network:
             return kind
@@ -217,6 +228,13 @@ def _classify_v6(address: IPv6Address) -> str | None:
 def _unmap(address: Address) -> Address:
     """Turn an IPv4-mapped IPv6 address into the IPv4 address that a connection really goes to."""
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def _find_inner(address: Address) -> Address:
+    """Find the IPv4 address to which a gateway (NAT64) or a tunnel (ISATAP) passes on what goes to an IPv6 address."""
+    if isinstance(address, IPv6Address) and (address in _NAT64 or int(address) >> 32 & 0xFFFF_FFFF in _ISATAP):
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address
 
 
 def _parse_address(text: str, place: ParsedUrl) -> Address:
