@@ -298,6 +298,16 @@ async def test_links_of_the_user_stay(room: Room, walls: Confinement) -> None:
     }  # fmt: skip
 
 
+async def test_links_are_not_followed_without_end(room: Room, walls: Confinement) -> None:
+    """Each is a way of a thousand names to the next one: to look at a few hundred would take minutes, for each call."""
+    bash = make_rooms(room, walls)
+    for number in range(45):
+        (room.root / f"l{number}").symlink_to("sub/../" * 580 + f"l{number + 1}")
+    output = await run(bash, "ln -s sub ours")
+    assert "[links may not lead through more than 1,000 names: " in text(output)
+    assert {path.name for path in room.root.iterdir() if path.is_symlink()} == {"fine", "ours"}
+
+
 # `up` prints the way from the workspace to the root folder.
 UP = "up() { pwd | sed 's,/[^/]*,/..,g'; }\n"
 

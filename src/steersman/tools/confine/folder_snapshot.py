@@ -14,7 +14,7 @@ from contextlib import nullcontext, suppress
 from typing import NamedTuple
 
 from steersman.tools.confine.enforcement import Guard, give_rights, open_in_place, restore_guards
-from steersman.tools.confine.links import find_link_into
+from steersman.tools.confine.links import MAX_STEPS, find_link_into
 from steersman.tools.confine.scratch import list_bases
 from steersman.tools.confine.write_protection import repository_writes
 
@@ -30,6 +30,7 @@ _SETTLED_NS, _SETTLED_COARSE_NS = 100_000_000, 3_000_000_000
 
 _OPEN = 0o500  # the owner may list and enter it
 _ALL_RIGHTS = 0o700
+_NO_LINKS = "commands may not link to the temporary folder"
 
 _Stamp = tuple[int, int, int]
 
@@ -180,11 +181,14 @@ def remove_links(paths: Collection[str], *, root: str) -> list[str]:
     """Remove links in a workspace that lead to a temporary folder, also of another tool; return a note for each.
 
     A repository there is of no concern, until git is used in it by such a link. Where links lead changes with others,
-    so all are looked at after each command.
+    so all are looked at after each command, and those that lead too far to do so are removed as well.
     """
     notes: list[str] = []
     bases = [base for base in list_bases() if not _is_in(root, base)] if paths else []
-    for path in dict.fromkeys(link for path in paths if (link := find_link_into(path, bases, beneath=root))):
+    found = dict(find_link_into(path, bases, beneath=root) for path in paths)
+    for path, is_long in found.items():
+        if path is None:
+            continue
         parent, name = os.path.split(path)
         try:
             place = open_in_place(parent)
@@ -195,7 +199,8 @@ def remove_links(paths: Collection[str], *, root: str) -> list[str]:
             with suppress(OSError):  # of another user; what comes next says what is wrong
                 give_rights(place, _ALL_RIGHTS)  # the command may have forbidden its owner to change it
             os.unlink(name, dir_fd=place)
-            notes.append(f"commands may not link to the temporary folder: {path!r}, to {target!r}, has been removed")
+            what = f"links may not lead through more than {MAX_STEPS:,} names" if is_long else _NO_LINKS
+            notes.append(f"{what}: {path!r}, to {target!r:.200}, has been removed")
         except FileNotFoundError:
             continue  # it has just been deleted
         except OSError:

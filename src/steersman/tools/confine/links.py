@@ -7,6 +7,9 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+MAX_STEPS = 1_000
+"""How far a link is followed that may lead to a temporary folder: by others, it may be a way of 80,000 names."""
+
 _MAX_LINKS = 40
 
 
@@ -34,19 +37,22 @@ def list_links(path: str) -> list[str]:
     return found
 
 
-def find_link_into(path: str, folders: Iterable[str], *, beneath: str) -> str | None:
+def find_link_into(path: str, folders: Iterable[str], *, beneath: str) -> tuple[str | None, bool]:
     """Find the link beneath a folder whose text leads a path into one of these folders; all of them are real paths.
 
-    Where that is a text elsewhere, it is the last link beneath the folder that leads there.
+    Where that is a text elsewhere, it is the last link beneath the folder that leads there. It is the path itself where
+    that leads further than `MAX_STEPS`; whether it does so comes second.
     """
     roots = tuple(folders)
     try:
-        for step, is_link, link in _follow(path, beneath):
+        for number, (step, is_link, link) in enumerate(_follow(path, beneath)):
+            if number > MAX_STEPS:
+                return path, True
             if link and not is_link and any(step == root or step.startswith(root + os.sep) for root in roots):
-                return link
+                return link, False
     except OSError:
         pass  # in a circle, which leads nowhere
-    return None
+    return None, False
 
 
 def _follow(path: str, beneath: str = "") -> Iterator[tuple[str, bool, str]]:
