@@ -20,6 +20,7 @@ from tests.provider.wires.anthropic.kit import (
     start,
     stop,
 )
+from tests.rows import each_row
 
 from steersman.provider.wires.anthropic.events import OPAQUE
 from steersman.types.content import Content, TextContent, ThinkingContent, ToolCall
@@ -241,3 +242,17 @@ def test_whole_input_with_half_of_a_character_is_kept_as_it_was_written() -> Non
     call = start(0, "tool_use", id="c", name="f", input={"a": "HALF"}).replace(b"HALF", b"\\ud83d") + stop(0)
     (read_call,) = message_of(begun() + call + ended("tool_use")).tool_calls
     assert (read_call.arguments, read_call.raw_arguments) == ({}, '{"a": "\\ud83d"}')
+
+
+@each_row(
+    "begins", [b'"thinking","signature":"c2ln\\ud83d"', b'"redacted_thinking","data":"c2ln\\ud83d"', b'"thinking"']
+)
+def test_half_of_a_character_in_a_signature_is_replaced(begins: bytes) -> None:
+    """What holds one cannot be saved."""
+    began = b'data: {"type":"content_block_start","index":0,"content_block":{"type":' + begins + b"}}\n\n"
+    signed = b'"delta":{"type":"signature_delta","signature":"c2ln\\ud83d"}'
+    more = b"" if b"," in begins else b'data: {"type":"content_block_delta","index":0,' + signed + b"}\n\n"
+    message = message_of(begun() + began + more + stop(0) + said(1, "Hi") + ended())
+    assert isinstance(message.content[0], ThinkingContent)
+    assert message.content[0].signature == "c2ln\ufffd"
+    assert msgspec.json.encode(message)

@@ -7,17 +7,19 @@ from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import pytest
 from botocore.eventstream import EventStreamBuffer  # pyright: ignore[reportMissingTypeStubs]
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.provider.wires.bedrock.kit import begun, ended, framed, message_of, read, said, start, stop, thrown
+from tests.provider.wires.bedrock.kit import begun, delta, ended, framed, message_of, read, said, start, stop, thrown
 from tests.provider.wires.reading import chunks
 from tests.rows import each_row
 
 from steersman.provider.wires.bedrock.frames import CONTENT_TYPE, FrameDecoder
 from steersman.provider.wires.bedrock.wire import WIRE
 from steersman.testing.servers.bedrock.server import encode_frame
+from steersman.types.content import ThinkingContent
 from steersman.types.errors import IncompleteStreamError, ProtocolError, ProviderError
 
 STREAM = begun() + said(0, "Größe ", "🙂\u2028") + ended()
@@ -146,6 +148,31 @@ def test_a_call_that_never_stopped_ends_where_another_one_takes_its_index() -> N
     twice = [start(0, toolUse={"toolUseId": id, "name": "act"}) for id in ("c1", "c2")]
     message = message_of(b"".join((begun(), *twice, stop(0), ended("tool_use"))))
     assert [call.id for call in message.tool_calls] == ["c1", "c2"]
+
+
+HALF = rb"\ud83d"
+
+
+@each_row("reason", [b'"tool' + HALF + b'"', b'{"' + HALF + b'":1}'], ids=["text", "object"])
+def test_half_of_a_character_in_a_stop_reason_is_replaced(reason: bytes) -> None:
+    stopped = framed("messageStop", b'{"stopReason":' + reason + b"}") + framed("metadata", {"usage": {}})
+    message = message_of(begun() + said(0, "Hi") + stopped)
+    assert message.raw_stop_reason in ("tool\ufffd", '{"\ufffd":1}')
+    assert msgspec.json.encode(message)
+
+
+@each_row("field", ["signature", "redactedContent"])
+def test_half_of_a_character_in_a_signature_is_replaced(field: str) -> None:
+    given = b'{"contentBlockIndex":0,"delta":{"reasoningContent":{"%b":"c2ln%b"}}}' % (field.encode(), HALF)
+    message = message_of(begun() + framed("contentBlockDelta", given) + stop(0) + said(1, "Hi") + ended())
+    assert isinstance(message.content[0], ThinkingContent)
+    assert message.content[0].signature == "c2ln\ufffd"
+    assert msgspec.json.encode(message)
+
+
+def test_a_block_behind_the_end_is_ended_too() -> None:
+    first, last = framed("messageStop", {"stopReason": "end_turn"}), framed("metadata", {"usage": {}})
+    assert message_of(begun() + said(0, "Hi ") + first + delta(1, text="there.") + last).text == "Hi there."
 
 
 @each_row("reason", [[], {}, ["end_turn"]])

@@ -239,7 +239,7 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
 
     def _start_block(self, index: int, block: Block, data: str, out: list[StreamEvent]) -> None:
         grown = self._add_block(index, block.type)
-        grown.signature = block.signature or None
+        grown.signature = _read_signature(block.signature)
         match block.type:
             case "text":
                 if '"citations"' in data:
@@ -257,7 +257,7 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
                 out.append(ThinkingStart(grown.at))
                 out += grown.add_text(block.thinking)
             case "redacted_thinking":
-                grown.signature = block.data
+                grown.signature = block.data and _read_signature(block.data)
                 out.append(ThinkingStart(grown.at))
             case _:
                 grown.raw = extract_block(data)
@@ -286,7 +286,7 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
                 return block.add_text(delta.thinking) if kind == "thinking" else _NOTHING
             case "signature_delta":
                 if kind == "thinking":
-                    block.signature = delta.signature or block.signature
+                    block.signature = _read_signature(delta.signature) or block.signature
             case "citations_delta" if kind == "text":
                 citation = split_fields(split_fields(data).get("delta", b"")).get("citation")
                 if citation is not None:
@@ -367,6 +367,11 @@ class AnthropicDecoder(msgspec.Struct, eq=False):
         if reason == "refusal":
             return reason, _describe_refusal(self._details), "refused"
         return judge_blocks(reason, content, self._blocks), None, None
+
+
+def _read_signature(text: str | None) -> str | None:
+    """A signature as it is kept; one with half of a character is no signature, but the answer can still be saved."""
+    return replace_lone_surrogates(text) if text else None
 
 
 def _describe_refusal(details: dict[str, Any]) -> str:

@@ -31,7 +31,7 @@ from steersman.provider.wires.bedrock.frames import EXCEPTION
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.open_block import OpenBlock, judge_blocks
 from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count, decode_count
-from steersman.types.content import Content, TextContent, replace_lone_surrogates
+from steersman.types.content import Content, TextContent, replace_lone_surrogates, replace_surrogates_in_json
 from steersman.types.errors import ErrorKind, ProtocolError
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
@@ -116,10 +116,11 @@ class BedrockDecoder(msgspec.Struct, eq=False):
             case "messageStop":
                 self._reason = self._decode(MessageStop, data).stop_reason
                 self._stopped = True
-                return [event for index in list(self._open) for event in self._stop_block(index)]
+                return self._stop_blocks()
             case "metadata":
                 self._usage = self._decode(Metadata, data).usage or {}
                 self.done = self._stopped
+                return self._stop_blocks() if self.done else _NOTHING
             case _ if event.startswith(EXCEPTION):
                 raise classify_exception(self._model, event.removeprefix(EXCEPTION), data)
             case _:
@@ -132,8 +133,9 @@ class BedrockDecoder(msgspec.Struct, eq=False):
         except (msgspec.DecodeError, RecursionError):
             pass
         try:
-            # Lone surrogates: the strict decoder refuses them.
-            return msgspec.convert(json.loads(data), kind)
+            # Lone surrogates: the strict decoder refuses them. In a delta, the other half may follow.
+            plain: object = json.loads(data)
+            return msgspec.convert(plain if kind is BlockDelta else replace_surrogates_in_json(plain), kind)
         except (ValueError, RecursionError) as error:
             raise build_malformed_error(self._model, data, error) from error
 
@@ -202,6 +204,7 @@ class BedrockDecoder(msgspec.Struct, eq=False):
         )
         if not added:
             return _NOTHING
+        added = replace_lone_surrogates(added)
         block = self._open.get(index)
         events: tuple[StreamEvent, ...] = ()
         if block is None or block.kind != kind:
@@ -215,6 +218,9 @@ class BedrockDecoder(msgspec.Struct, eq=False):
         else:
             block.signature = f"{block.signature or ''}{added}"
         return events
+
+    def _stop_blocks(self) -> Sequence[StreamEvent]:
+        return [event for index in list(self._open) for event in self._stop_block(index)]
 
     def _stop_block(self, index: int) -> Sequence[StreamEvent]:
         block = self._open.pop(index, None)
