@@ -6,14 +6,14 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
-from math import isfinite
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar, cast
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from steersman.context.compaction.config import ContextConfig
 from steersman.context.convert import default_convert_to_llm
+from steersman.loop.option_checks import CHECKED, check_config
 from steersman.loop.option_names import SPELLINGS, drop_replaced, read_options
 from steersman.loop.transforms import Transform, bind_transform
 from steersman.policy.filters import InputFilter
@@ -32,30 +32,6 @@ if TYPE_CHECKING:
     from steersman.policy.approval import Approval, Approved
 
 _Config = TypeVar("_Config")
-# How each callable is called; the longest form first.
-_CALLS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "stream_fn": (("model", "request", "options"),),
-    "convert_to_llm": (("messages",),),
-    "get_api_key": (("provider",), ()),
-    "get_steering_messages": ((),),
-    "get_follow_up_messages": ((),),
-    "approve": (("call", "reason"), ("call",)),
-    "clock": ((),),
-    "new_id": (("kind",),),
-}
-WAIT: Final = "wait"
-"""The value of `approve` that says: the application answers, by `agent.approve()` and `agent.deny()`."""
-
-_ONE_OF: dict[str, tuple[str, ...]] = {
-    "steering": ("skip", "cancel", "wait"),
-    "length_policy": ("run_complete", "fail_all"),
-    "first_turn_trigger": ("user", "sub_agent", "continuation", "branch"),
-    "tool_choice": ("auto", "none", "required"),
-    "thinking_level": ("off", "minimal", "low", "medium", "high"),
-}
-_SECONDS = ("tool_timeout", "gate_timeout", "approve_timeout", "cancel_grace")
-_COUNTS = ("max_tokens", "max_tool_calls")
-_NEEDED = ("cancel_grace", "max_tool_calls")
 
 
 def _accept_spellings(cls: type[_Config]) -> type[_Config]:
@@ -73,99 +49,6 @@ def _accept_spellings(cls: type[_Config]) -> type[_Config]:
     for short, name in SPELLINGS.items():
         setattr(cls, short, property(attrgetter(name), doc=f"The other spelling of `{name}`."))
     return cls
-
-
-def check_config(config: Any) -> None:
-    """Raise `TypeError` or `ValueError` for the first option with a wrong value."""
-    for name, allowed in _ONE_OF.items():
-        check_one_of(name, getattr(config, name), allowed)
-    for name in (*_SECONDS, *_COUNTS):
-        _check_amount(name, getattr(config, name))
-    _check_kinds(config)
-    for name in ("input_filters", *POLICY_SEAMS):
-        _check_list(name, getattr(config, name))
-    for name in _CALLS:
-        if (call := getattr(config, name)) is not None:
-            check_callable(name, call)
-    _check_list("events", config.events)
-    for name in config.events:
-        check_one_of("events", name, ("request",))
-    for item in config.input_filters:
-        if not callable(item) and not hasattr(item, "filter"):
-            raise TypeError(f"input_filters takes functions of one text, got {item!r}.")
-        _check_signature("input_filters", item if callable(item) else item.filter, (("text",),))
-
-
-def check_one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise `ValueError` unless the value is one of the allowed words."""
-    if value not in allowed:
-        raise ValueError(f"{name} is one of {', '.join(map(repr, allowed))}, got {value!r}.")
-
-
-def check_callable(name: str, value: object) -> None:
-    """Raise `TypeError` unless the value is `None` or a function that takes the arguments it will get."""
-    if value is None or value is default_convert_to_llm:
-        return
-    if name == "approve" and value == WAIT:
-        return
-    if not callable(value):
-        either = f", {WAIT!r} or None" if name == "approve" else ""
-        raise TypeError(f"{name} takes a function{either}, got {value!r}.")
-    _check_signature(name, value, _CALLS[name])
-
-
-def _check_signature(name: str, function: Callable[..., Any], calls: Sequence[tuple[str, ...]]) -> None:
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # some built-ins have no signature
-        return
-    problem = ""
-    for arguments in calls:
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            problem = problem or str(error)
-        else:
-            return
-    raise TypeError(f"{name} is called with ({', '.join(calls[0])}), but {function!r} does not fit: {problem}.")
-
-
-def _check_amount(name: str, value: object) -> None:
-    if value is None and name not in _NEEDED:
-        return
-    kinds = (int,) if name in _COUNTS else (int, float)
-    if not isinstance(value, kinds) or isinstance(value, bool) or not isfinite(value) or value < 0:
-        raise ValueError(f"{name} is a {'whole ' if name in _COUNTS else ''}number from 0 on, got {value!r}.")
-
-
-def _check_list(name: str, value: object) -> None:
-    if not isinstance(value, list | tuple):
-        raise TypeError(f"{name} comes as a list, such as {name}=[first, second], got {value!r}.")
-
-
-def _check_kind(config: Any, name: str, kind: type) -> None:
-    value = getattr(config, name)
-    if value is not None and not isinstance(value, kind):
-        article = "an" if kind.__name__[0] in "AEIOU" else "a"
-        raise TypeError(f"{name} is {article} {kind.__name__}(...) or None, got {value!r}.")
-
-
-def _check_kinds(config: Any) -> None:
-    temperature: object = config.temperature
-    if temperature is not None and (not isinstance(temperature, int | float) or isinstance(temperature, bool)):
-        raise TypeError(f"temperature is a number or None, got {temperature!r}.")
-    for name, kind in (
-        ("context_config", ContextConfig),
-        ("repeated_calls", RepeatedCalls),
-    ):
-        _check_kind(config, name, kind)
-    if config.approval is not None:
-        from steersman.policy.approval import Approval  # only who has one pays for it
-
-        _check_kind(config, "approval", Approval)
-    provider, methods = config.message_provider, ("poll_steering", "poll_follow_up")
-    if provider is not None and not all(callable(getattr(provider, method, None)) for method in methods):
-        raise TypeError(f"message_provider has the methods {' and '.join(methods)}, got {provider!r}.")
 
 
 ConvertToLlmFn: TypeAlias = Callable[[Sequence[AgentMessage]], Sequence[Message] | Awaitable[Sequence[Message]]]
@@ -298,11 +181,8 @@ class AgentLoopConfig:
         _set(self, "fallbacks", tuple([complete_model(self._find_fallback(model)) for model in self.fallbacks]))
         _set(self, "convert_to_llm", self.convert_to_llm or default_convert_to_llm)
         self._check()
-        hooks = self.hooks if isinstance(self.hooks, list | tuple) else (self.hooks,)
-        single = {seam: getattr(self, seam) for seam in SEAMS}
-        policies = {name: getattr(self, name) for name in POLICY_SEAMS}
         _set(self, "transforms", self._bind_transforms())
-        _set(self, "seams", _build_seams(cast(Sequence[object], hooks), single, policies))
+        _set(self, "seams", _build_seams(self))
 
     def _find_fallback(self, fallback: Model | str) -> Model:
         """The fallback; a name of the same provider is asked at the same URL, with the same key.
@@ -322,7 +202,7 @@ class AgentLoopConfig:
         mode: Any = self.tool_execution
         if mode not in ("parallel", "sequential") and not isinstance(mode, Batched):
             raise ValueError(f"tool_execution is 'parallel', 'sequential' or batched(n), got {mode!r}.")
-        check_config(self)
+        check_config(self, _USUAL)
         if self.top_p is not None or self.stop is not None or self.seed is not None:
             self._check_sampling()
 
@@ -370,14 +250,24 @@ class AgentLoopConfig:
         )
 
 
+_usual = {field.name: field.default for field in fields(AgentLoopConfig)}
+_USUAL = tuple([_usual[name] for name in CHECKED])
 _NO_SEAMS = Seams((), {}, {})
+_HOOKS = ("hooks", *SEAMS, *POLICY_SEAMS)
+_read_hooks = attrgetter(*_HOOKS)
+_NO_HOOKS = tuple([_usual[name] for name in _HOOKS])
 
 
-def _build_seams(hooks: Sequence[object], single: dict[str, Any], policies: dict[str, Sequence[object]]) -> Seams:
+def _build_seams(config: AgentLoopConfig) -> Seams:
     """Agents without hooks share one empty set of seams."""
+    if all(map(is_, _read_hooks(config), _NO_HOOKS)):
+        return _NO_SEAMS
+    hooks = config.hooks if isinstance(config.hooks, list | tuple) else (config.hooks,)
+    single = {seam: getattr(config, seam) for seam in SEAMS}
+    policies = {name: getattr(config, name) for name in POLICY_SEAMS}
     if not hooks and not any(single.values()) and not any(policies.values()):
         return _NO_SEAMS
-    return Seams(hooks, single, policies)
+    return Seams(cast(Sequence[object], hooks), single, policies)
 
 
 def _set(config: AgentLoopConfig, name: str, value: object) -> None:

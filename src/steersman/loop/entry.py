@@ -17,9 +17,10 @@ from steersman.events.dispatch import Dispatcher
 from steersman.events.stream import Channel, EventStream
 from steersman.loop import watching
 from steersman.loop.ask import ask_until_it_fits, commit_error
-from steersman.loop.config import WAIT, AgentLoopConfig, check_callable
+from steersman.loop.config import AgentLoopConfig
 from steersman.loop.ending import CancelWatch
 from steersman.loop.inbox import Inbox, is_answered, open_inbox
+from steersman.loop.option_checks import WAIT, check_callable
 from steersman.loop.questions import Questions
 from steersman.loop.request import Conversion, ModelClient
 from steersman.loop.run import Run, Turn

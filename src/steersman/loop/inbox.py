@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, check_one_of, resolve
+from steersman.loop.config import GetMessagesFn, QueueMode, SteeringPolicy, resolve
+from steersman.loop.option_checks import check_one_of
 from steersman.policy.filters import apply_filters
 from steersman.types.events import AgentEvent, InputRejected, MessageEnd, MessageStart
 from steersman.types.ids import new_id

@@ -23,22 +23,20 @@ _ELSEWHERE = {
 """What `Agent` takes and a configuration does not: it belongs to the context or the model, or needs an agent."""
 
 
-_TWO_NAMES = ("execution_limits", "retry_strategy")
-
-
-def read_options(options: Mapping[str, Any], known: Collection[str], owner: str) -> dict[str, Any]:
+def read_options(options: Mapping[str, Any], known: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """The options by the names of their fields; `TypeError` for an unknown one, and for one given in both spellings."""
-    found: dict[str, Any] = {}
-    for given, value in options.items():
-        name = SPELLINGS.get(given, given)
-        if name not in known:
-            raise TypeError(f"{owner} has no option {given!r}.{_suggest_option(given, known, owner)}")
-        if value is not None and name in _TWO_NAMES:
-            _check_kind(given, name, value)
-        if name in found:
-            short = next(short for short, long in SPELLINGS.items() if long == name)
-            raise TypeError(f"{owner} got {short!r} and {name!r}, which are the same option. Give one of them.")
-        found[name] = value
+    found = dict(options)
+    for short, name in SPELLINGS.items():
+        if short in found:
+            if name in found:
+                raise TypeError(f"{owner} got {short!r} and {name!r}, which are the same option. Give one of them.")
+            found[name] = found.pop(short)
+            _check_kind(short, name, found[name])
+        elif name in found:
+            _check_kind(name, name, found[name])
+    if not found.keys() <= known.keys():
+        given = next(given for given in options if SPELLINGS.get(given, given) not in known)
+        raise TypeError(f"{owner} has no option {given!r}.{_suggest_option(given, known, owner)}")
     return found
 
 
@@ -59,6 +57,8 @@ def drop_replaced(options: dict[str, Any], known: Iterable[str]) -> dict[str, An
 
 def _check_kind(given: str, name: str, value: Any) -> None:
     """Check the options with two names here, where it is known which of them the caller wrote."""
+    if value is None:
+        return
     if name == "execution_limits" and not isinstance(value, ExecutionLimits):
         raise TypeError(f"{given} is an ExecutionLimits(...) or None, got {value!r}.")
     if name == "execution_limits" or type(value) is Retry:

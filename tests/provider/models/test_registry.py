@@ -142,3 +142,24 @@ def test_stream_simple_raises_where_there_is_no_provider() -> None:
 
 def test_the_seeds_names_are_the_same_types() -> None:
     assert (Context, SimpleStreamOptions) == (Request, StreamOptions)
+
+
+def test_agents_of_one_model_share_it() -> None:
+    assert get_model("openai:some", api_key="x") is get_model("openai:some", api_key="x")
+    assert get_model("openai:some", api_key="x") is not get_model("openai:some", api_key="y")
+
+
+def test_functions_that_give_keys_are_not_shared() -> None:
+    class Equal:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 0
+
+        def __call__(self) -> str:
+            return "key"
+
+    first, second = Equal(), Equal()
+    assert get_model("openai:some", api_key=first).api_key is first
+    assert get_model("openai:some", api_key=second).api_key is second

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
+from functools import lru_cache
 from sys import intern
 from typing import Any, TypeAlias, cast
 
@@ -173,7 +174,16 @@ def get_model(
     changes = {key: value for key, value in given.items() if value is not None}
     if isinstance(name, Model):
         return replace(name, **changes) if changes else name
-    return Model(provider, model_id, **{**_find_known_facts(provider, model_id, base_url), **changes})
+    known = {**_find_known_facts(provider, model_id, base_url), **changes}
+    if overrides or callable(api_key):  # two functions may be equal and give other keys
+        return Model(provider, model_id, **known)
+    return _share_model(provider, model_id, tuple(known.items()))
+
+
+@lru_cache(maxsize=256)
+def _share_model(provider: str, model_id: str, known: tuple[tuple[str, Any], ...]) -> Model:
+    """The same model for the same fields: agents share it, and with it what is worked out once for a model."""
+    return Model(provider, model_id, **dict(known))
 
 
 def complete_model(model: Model) -> Model:
