@@ -376,11 +376,14 @@ def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage
 
 def make_ids_unique(
     content: Sequence[Content], calls: Sequence[ToolCall], taken: Set[str], mint: Callable[[str], str]
-) -> Sequence[Content]:
-    """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`."""
+) -> tuple[Sequence[Content], Sequence[ToolCall]]:
+    """Servers repeat call ids, across turns and within one: a repeated one is replaced and kept as `provider_id`.
+
+    Returns the content with its calls.
+    """
     own = {call.id for call in calls}
     if len(own) == len(calls) and "" not in own and taken.isdisjoint(own):
-        return content
+        return content, calls
     own.clear()
     unique: list[Content] = []
     for block in content:
@@ -389,4 +392,4 @@ def make_ids_unique(
                 block = replace(block, id=mint("call"), provider_id=block.id or None)
             own.add(block.id)
         unique.append(block)
-    return unique
+    return unique, [block for block in unique if type(block) is ToolCall]

@@ -184,15 +184,15 @@ class _Reader:
         return self
 
     async def __anext__(self) -> AgentEvent:
-        buffer, channel = self._buffer, self._channel
-        if not buffer:
+        if not self._buffer:
+            buffer, channel = self._buffer, self._channel
             channel.reading[id(self)] = asyncio.current_task()
             while not buffer and channel.outcome is None:
                 await channel.wait_for_change()
             if not buffer:
                 self._unregister()
                 raise StopAsyncIteration
-        return channel.take()
+        return self._channel.take()
 
     def _unregister(self) -> None:
         if not self._done:

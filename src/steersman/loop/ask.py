@@ -12,6 +12,7 @@ overflows too, the context is compacted once and both steps are repeated: at mos
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -27,7 +28,7 @@ from steersman.loop.unreported import count_unreported
 from steersman.provider.streaming.batches import Batch, Batches, GeneratedBatches
 from steersman.provider.streaming.normalize import deliver_deltas, stream_batches
 from steersman.provider.streaming.partial import GrowingAnswer, partial_message
-from steersman.types.content import has_truncated_call
+from steersman.types.content import ToolCall, has_truncated_call
 from steersman.types.errors import ErrorInfo
 from steersman.types.events import MessageEnd, MessageStart, ModelFallback, RetryScheduled
 from steersman.types.messages import AssistantMessage, PartialMessage, StopReason
@@ -197,7 +198,7 @@ async def consume(run: Run, state: ResponseStreamState, batches: Batches) -> Ass
 
 def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
     """Add the answer to the log, add its usage and emit `message_end`."""
-    message = _complete(run, state, message)
+    message, turn.calls = _complete(run, state, message)
     is_failed, usage = message.failed, message.usage
     run.ending.error = _describe_failure(run, state, message) if is_failed else None
     state.start(run)
@@ -374,15 +375,20 @@ def _describe_failure(run: Run, state: ResponseStreamState, message: AssistantMe
     return run.redact_info(info)
 
 
-def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -> AssistantMessage:
-    """Fill in model, provider and time, make the ids unique, and let the stop reason fit the content."""
+def _complete(
+    run: Run, state: ResponseStreamState, message: AssistantMessage
+) -> tuple[AssistantMessage, Sequence[ToolCall]]:
+    """Fill in model, provider and time, make the ids unique, and let the stop reason fit the content.
+
+    Returns the message and its tool calls.
+    """
     calls, content, reason = message.tool_calls, message.content, message.stop_reason
     if reason in ("stop", "tool_use"):
         # Servers do not always say that a call was truncated.
         reason = "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use"
     if calls:
-        content = make_ids_unique(content, calls, run.context.log.call_ids, run.new_id)
-    return msgspec.structs.replace(
+        content, calls = make_ids_unique(content, calls, run.context.log.call_ids, run.new_id)
+    completed = msgspec.structs.replace(
         message,
         content=content,
         stop_reason=reason,
@@ -391,3 +397,4 @@ def _complete(run: Run, state: ResponseStreamState, message: AssistantMessage) -
         provider=message.provider or state.provider,
         error_message=None if message.error_message is None else run.redact(message.error_message),
     )
+    return completed, calls

@@ -52,9 +52,11 @@ class Turn:
     answer: ResponseStreamState | None = None
     message: AssistantMessage | None = None
     entry_id = ""
+    calls: Sequence[ToolCall] = ()
+    """The tool calls of the message."""
     results: Sequence[ToolResultMessage] = ()
     slots: Sequence[Slot] = ()
-    """Its tool calls on their way to their results."""
+    """The calls on their way to their results."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -188,11 +190,12 @@ class Run:
 
     def emit(self, kind: Callable[..., AgentEvent], *fields: Any, **more: Any) -> None:
         """Give an event to every subscriber and reader, before the run goes on; nothing is emitted after the end."""
-        if self.is_only_read:
+        if self.is_unusual or self.channel.detached or self.dispatcher.callbacks:
+            if self.is_wanted(kind):
+                self.show(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
+        else:
             self.channel.push(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
             self.seq += 1
-        elif self.is_wanted(kind):
-            self.show(kind(self.loop_id, self.seq, self.clock(), *fields, **more))
 
     def emit_message(self, kind: type[MessageStart] | type[MessageEnd], message: AgentMessage) -> None:
         """Emit the start or the end of a message: `emit` for what comes most often."""

@@ -149,7 +149,7 @@ async def _process_answer(run: Run, turn: Turn, message: AssistantMessage) -> No
         elif not run.check_cancelled():
             run.ending.finish("aborted", text)
         return
-    calls = message.tool_calls
+    calls = turn.calls
     if calls:
         apply_effects(run, turn, await execute_tool_calls(run, turn, calls))
     repetition = None if run.repeats is None else run.repeats.observe(calls)

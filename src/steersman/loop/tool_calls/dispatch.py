@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, count
 from operator import attrgetter
 
 import msgspec
@@ -26,7 +26,8 @@ from steersman.types.messages import ToolResultMessage
 from steersman.types.tools import Effect
 
 SKIPPED = "Skipped due to queued user message."
-_index, _effects, _terminate = attrgetter("index"), attrgetter("effects"), attrgetter("terminate")
+_arguments, _index, _result = attrgetter("arguments"), attrgetter("index"), attrgetter("result")
+_effects, _terminate = attrgetter("effects"), attrgetter("terminate")
 STEERED = "tool call cancelled: user requested steering interrupt"
 # Policies judge so many characters before the first call starts, and the rest call by call, with the gates: to judge
 # all that an answer can hold would take seconds, in which the event loop does nothing else.
@@ -55,7 +56,7 @@ async def execute_tool_calls(
 
     A call whose result is `known`, by its id, is answered with that.
     """
-    turn.slots = batch = [Slot(call, index, call.arguments) for index, call in enumerate(calls)]
+    turn.slots = batch = [*map(Slot, calls, count(), map(_arguments, calls))]
     if known:
         for slot in batch:
             slot.result = known.get(slot.call.id)
@@ -72,7 +73,7 @@ async def execute_tool_calls(
         for slot in batch:
             if slot.result is None:
                 settle(run, slot, ABORTED, status="not_started" if slot.task is None else "interrupted")
-        turn.results = FrozenList([slot.result for slot in batch if slot.result is not None])
+        turn.results = FrozenList(map(_result, batch))
         add_results(run, turn.results)
     return Outcome([*chain(*map(_effects, batch))], terminate=bool(batch) and all(map(_terminate, batch)))
 
@@ -118,8 +119,8 @@ class _Batch:
                     await self._wait_for_change()
                 # Reset before looking: a call that ends while the sources are polled below rings again.
                 rung, self._rung = self._rung, False
-                if rung:
-                    await self._collect_ended()
+                if rung and self._collect_ended() and run.inbox.has_source("steering"):
+                    await run.inbox.poll("steering")
         except asyncio.CancelledError:
             run.interrupt()
         except Exception as error:  # noqa: BLE001  # a broken source of steering: raised again once the running calls have ended
@@ -133,18 +134,16 @@ class _Batch:
         if broken is not None:
             raise broken
 
-    async def _collect_ended(self) -> None:
-        """Take note of calls and gates that have ended; after a call, poll the sources of steering."""
+    def _collect_ended(self) -> bool:
+        """Take note of calls and gates that have ended; returns whether a call has."""
         if self.waiting:
             for slot in self.waiting:
                 if slot.gate is not None and slot.gate.done():
                     slot.gate.result()
             self.waiting = [slot for slot in self.waiting if slot.result is None]
-        running = [slot for slot in self.running if slot.result is None]
-        if len(running) < len(self.running):
-            self.running = running
-            if self.run.inbox.has_source("steering"):
-                await self.run.inbox.poll("steering")
+        before = self.running
+        self.running = [slot for slot in before if slot.result is None]
+        return len(self.running) < len(before)
 
     def _wake(self) -> None:
         self._rung = True

@@ -185,7 +185,8 @@ def settle(
             duration=seconds,
         )
         run.show(event)
-    run.wake()
+    if run.on_wake is not None:
+        run.on_wake()
 
 
 def _describe(output: ToolOutput) -> str:

@@ -91,23 +91,20 @@ def deliver_deltas(batches: object, take: TakeDeltas) -> None:
 class _Attempts:
     """The batches of one answer, in normal form. An iterator and not a generator, which costs more in every turn."""
 
-    __slots__ = (
-        "_ask", "_count", "_decide", "_delay", "_has_started", "_is_batched", "_is_over", "_seen", "_source", "_take"
-    )  # fmt: skip
+    _count = 0
+    _delay: float | None = None
+    """Before the next attempt."""
+    _source: AsyncIterator[Any] | None = None
+    """Where more comes from."""
+    _is_batched = _has_started = _is_over = False
+    _take: TakeDeltas | None = None
+    """Takes deltas as they arrive."""
 
     def __init__(self, ask: ModelCall, decide: DecideNext | None) -> None:
         self._ask = ask
         self._decide = decide
-        self._count = 0
-        # Before the next attempt.
-        self._delay: float | None = None
-        # What the attempt has given so far, and where more comes from.
+        # What the attempt has given so far.
         self._seen: list[StreamEvent] = []
-        self._source: AsyncIterator[Any] | None = None
-        self._is_batched = False
-        self._has_started = self._is_over = False
-        # Takes deltas as they arrive.
-        self._take: TakeDeltas | None = None
 
     def deliver_to(self, take: TakeDeltas) -> None:
         """Give deltas that come while a batch is waited for to this function."""
@@ -150,9 +147,10 @@ class _Attempts:
         fn = ask.stream_fn
         self._count += 1
         self._seen = []
-        self._is_batched = isinstance(fn, BatchedStreamFn)
         if not isinstance(fn, BatchedStreamFn):
+            self._is_batched = False
             return None
+        self._is_batched = True
         give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
         source: Any = give(ask.model, ask.request, ask.options)
         if self._take is not None:
@@ -179,8 +177,11 @@ class _Attempts:
     def _conclude(self, outcome: Done | Failed | Exception) -> Batch:
         """The terminal event, or the notice of the next attempt."""
         final = build_terminal_event(outcome, self._seen, self._ask.model)
-        step = final if type(final) is Done else decide_next(final, self._count, self._decide)
-        if not isinstance(step, NextAttempt):
+        if isinstance(final, Done):
+            self._is_over = True
+            return (final,)
+        step = decide_next(final, self._count, self._decide)
+        if isinstance(step, Failed):
             self._is_over = True
             return (step,)
         self._delay, self._ask = step.delay, step.ask or self._ask
@@ -347,8 +348,8 @@ def has_shown_deltas(seen: Sequence[StreamEvent]) -> bool:
     return False
 
 
-def decide_next(final: Done | Failed, attempt: int, decide: DecideNext | None) -> Done | Failed | NextAttempt:
-    """The terminal event, or the next attempt. A refusal or an abort is an answer and never retried."""
-    if decide is None or isinstance(final, Done) or final.message.stop_reason in ("aborted", "refusal"):
+def decide_next(final: Failed, attempt: int, decide: DecideNext | None) -> Failed | NextAttempt:
+    """The failure, or the next attempt. A refusal or an abort is an answer and never retried."""
+    if decide is None or final.message.stop_reason in ("aborted", "refusal"):
         return final
     return decide(final, attempt)

@@ -145,14 +145,17 @@ def compile_quick_test(schema: Mapping[str, Any]) -> Callable[[dict[str, Any]], 
     plain = {name: kind for name, item in declared.items() if (kind := _find_plain_type(item)) is not None}
     if not plain.keys() >= frozenset(required):
         return _refuse
-    needed = [(name, plain[name]) for name in dict.fromkeys(required)]
+    names = list(dict.fromkeys(required))
+    kinds = [plain[name] for name in names]
+    texts = [name for name in names if plain[name] is str]
 
     def fits(items: dict[str, Any]) -> bool:
-        for name, kind in needed:
-            item: Any = items.get(name)
-            if type(item) is not kind or (kind is str and not item.isascii()):
+        if [*map(type, map(items.get, names))] != kinds:
+            return False
+        for name in texts:
+            if not items[name].isascii():
                 return False
-        return len(items) == len(needed) or _are_plain(items, plain)
+        return len(items) == len(names) or _are_plain(items, plain)
 
     return fits
 
