@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 from steersman.policy.patterns import MAX_TEXT_LENGTH, fold_lookalikes
@@ -56,6 +57,17 @@ class Candidate:
         if equals:
             return any(self._last_values.get((each, value), -1) > start for each in names)
         return any(self._last_places.get(each, -1) > start for each in names)
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Each word with the one after it."""
+        return [*pairwise(self.words)]
+
+    @cached_property
+    def unmarked(self) -> Candidate:
+        """The words without `+` and `:` in front of them; the same one if there are none."""
+        words = [word.lstrip("+:") or word for word in self.words]
+        return self if words == [*self.words] else Candidate(words)
 
     @cached_property
     def dashed(self) -> str:

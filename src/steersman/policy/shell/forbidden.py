@@ -207,20 +207,20 @@ class ForbiddenCommand:
         if not part.marked:
             return False
         # `git push origin +main` is about `main`.
-        unmarked = Candidate([word.lstrip("+:") or word for word in candidate.words])
+        unmarked = candidate.unmarked
         if self._plain is None:
-            return self._is_among(unmarked)
-        forms = (self._take_apart(candidate), unmarked)
-        is_plain = not self._plain.words or any(self._plain._is_among(form) for form in forms)
-        if not is_plain and not self._has_values(part, candidate):
-            return False
+            return unmarked is not candidate and self._is_among(unmarked)
+        if self._plain.words and not self._plain._is_among(self._take_apart(candidate)):
+            is_marked = unmarked is not candidate and self._plain._is_among(unmarked)
+            if not is_marked and not self._has_values(part, candidate):
+                return False
         return all(any(_may_be(word, option, part.entry) for word in part.marked) for option in self._split)
 
     def _has_values(self, part: PartView, candidate: Candidate) -> bool:
         """Whether it is the command but for options with the values of the rule, which may come behind other words."""
         if self._bare is None or not self._bare._is_among(candidate):
             return False
-        pairs = [*pairwise(self._take_apart(candidate).words)]
+        pairs = self._take_apart(candidate).pairs
         return all(
             any(self._is_value(given, value) and _may_be_option(before, option, part.entry) for before, given in pairs)
             for value, option in self._values.items()
