@@ -32,7 +32,8 @@ from steersman.provider.wires.openai_chat.chunks import (
 )
 from steersman.provider.wires.openai_chat.errors import IN_STREAM, classify_event
 from steersman.provider.wires.openai_chat.quirks import Quirks
-from steersman.types.content import Content, ToolCall, has_truncated_call, replace_lone_surrogates
+from steersman.provider.wires.protocol import judge_calls
+from steersman.types.content import Content, replace_lone_surrogates
 from steersman.types.errors import ProtocolError
 from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
@@ -92,7 +93,7 @@ class OpenAIChatDecoder(msgspec.Struct, eq=False):
         while at < end:
             # The fast path: nearly every event holds only more text, or more arguments.
             call = blocks.growing
-            frame = self._frame if blocks.has_open_text else None if call is None else call.frame
+            frame = call.frame if call is not None else self._frame if blocks.has_open_text else None
             if frame is not None:
                 at += self._read_framed(frame, events, at, out)
                 if at == end:
@@ -112,12 +113,11 @@ class OpenAIChatDecoder(msgspec.Struct, eq=False):
                     return
                 if found is None:
                     continue
-                chunk = found
-            if blocks.has_open_text:
-                extended = self._extend_text(chunk, event, data, out)
+                chunk, call = found, None
+            if call is not None:
+                extended = self._extend_call(call, chunk, event, data, out)
             else:
-                call = blocks.growing
-                extended = call is not None and self._extend_call(call, chunk, event, data, out)
+                extended = blocks.has_open_text and self._extend_text(chunk, event, data, out)
             if not extended:
                 self._add_chunk(chunk, event, data, out)
 
@@ -239,10 +239,7 @@ class OpenAIChatDecoder(msgspec.Struct, eq=False):
             return "error", f"The server ended its answer with {ending}, which does not mean that it is complete."
         if reason == "refusal":
             return reason, f"The answer was withheld (finish_reason {raw!r})."
-        if reason in ("stop", "tool_use"):
-            calls = [block for block in content if type(block) is ToolCall]
-            reason = "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use"
-        return reason, None
+        return judge_calls(content) if reason in ("stop", "tool_use") else reason, None
 
     def _decode_leniently(self, event: str, data: str) -> Chunk | None:
         """Decode what the typed decoder refuses: `[DONE]` with spaces, a comment sent as data, a malformed chunk."""
@@ -299,31 +296,37 @@ class OpenAIChatDecoder(msgspec.Struct, eq=False):
             self._usage = choice.usage
 
     def _add_delta(self, delta: Delta, data: str, out: list[StreamEvent]) -> None:
-        if (
+        content, pieces = delta.content, delta.tool_calls
+        delta.content = delta.tool_calls = None
+        has_more = delta != _NO_MORE
+        if has_more and (
             delta.reasoning_content is not None
             or delta.reasoning is not None
             or delta.reasoning_text is not None
             or delta.reasoning_details is not None
         ):
             self._blocks.add_thinking(delta, out)
-        if delta.content:
-            self._blocks.add_content(delta.content, out)
-        if delta.refusal:
+        if content:
+            self._blocks.add_content(content, out)
+        if has_more and delta.refusal:
             self._refusal.append(delta.refusal)
             self._blocks.add_text("text", delta.refusal, out)
-        if delta.tool_calls is not None:
-            pieces, is_only = delta.tool_calls, len(delta.tool_calls) == 1
-            others: Sequence[dict[str, msgspec.Raw]] | None = None
-            for place, piece in enumerate(pieces):
-                call = self._blocks.add_call(piece, place, len(pieces), out)
-                if call.fields is None and is_only and is_usual_call(data, piece):
-                    call.fields = NO_FIELDS
-                elif call.fields is None or piece.extra_content is not NOTHING:
-                    others = list_call_fields(data, self._choice) if others is None else others
-                    call.fields = call.fields or {}
-                    call.fields.update(others[place] if place < len(others) else {})
-        elif delta.function_call is not None:
+        if pieces is not None:
+            self._add_call_pieces(pieces, data, out)
+        elif has_more and delta.function_call is not None:
             self._blocks.add_call(CallPiece(0, None, delta.function_call), 0, 1, out)
+
+    def _add_call_pieces(self, pieces: Sequence[CallPiece], data: str, out: list[StreamEvent]) -> None:
+        others: Sequence[dict[str, msgspec.Raw]] | None = None
+        count = len(pieces)
+        for place, piece in enumerate(pieces):
+            call = self._blocks.add_call(piece, place, count, out)
+            if call.fields is None and count == 1 and is_usual_call(data, piece):
+                call.fields = NO_FIELDS
+            elif call.fields is None or piece.extra_content is not NOTHING:
+                others = list_call_fields(data, self._choice) if others is None else others
+                call.fields = call.fields or {}
+                call.fields.update(others[place] if place < len(others) else {})
 
     def _record_stop(self, chunk: Chunk, choice: Choice, data: str, out: list[StreamEvent]) -> None:
         if choice.error is not None:

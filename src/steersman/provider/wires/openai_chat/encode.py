@@ -19,7 +19,6 @@ from steersman.provider.wires.protocol import (
     ToolNames,
     encode_json,
     memoize_by_identities,
-    memoize_by_identity,
     memoize_by_members,
 )
 from steersman.provider.wires.token_budget import limit_output_tokens
@@ -29,7 +28,6 @@ from steersman.types.content import (
     TextContent,
     ThinkingContent,
     ToolCall,
-    join_text_blocks,
 )
 from steersman.types.frozen import MemoList
 from steersman.types.messages import AssistantMessage, Message, ToolResultMessage
@@ -45,7 +43,7 @@ _NOTED = b',{"role":"assistant","content":"Noted."}'
 # DeepSeek V4 refuses an empty text where there was no thinking, or none of its own.
 _NO_THOUGHT = " "
 # The API takes no images from the assistant.
-_IMAGE = TextContent("[image]")
+_IMAGE = "[image]"
 _MEMO = "openai-chat"
 
 
@@ -224,14 +222,12 @@ def _encode_messages(messages: Sequence[Message], writer: _MessageEncoder) -> It
 
 
 def _find_encoded(base: MemoList[Message], writer: _MessageEncoder) -> _EncodedMessages:
-    key = _build_memo_key(writer.quirks)
-    encoded: _EncodedMessages | None = base.memo.get(key)
+    encoded: _EncodedMessages | None = base.memo.get(writer.memo_key)
     if encoded is None or encoded.tool_names != writer.tools.known:
-        encoded = base.memo[key] = _EncodedMessages(writer.tools.known)
+        encoded = base.memo[writer.memo_key] = _EncodedMessages(writer.tools.known)
     return encoded
 
 
-@memoize_by_identity
 def _build_memo_key(quirks: Quirks) -> str:
     """Build a key of all quirks that change the encoded messages."""
     return (
@@ -243,12 +239,13 @@ def _build_memo_key(quirks: Quirks) -> str:
 class _MessageEncoder:
     """Encodes messages with the quirks of one server."""
 
-    __slots__ = ("_maker", "_to_id", "names", "quirks", "tools")
+    __slots__ = ("_maker", "_to_id", "memo_key", "names", "quirks", "tools")
 
     def __init__(self, model: Model, quirks: Quirks, tools: ToolSet) -> None:
         # Behind a gateway, another model may be on another server.
         self._maker = (model.provider, model.id)
         self.quirks = quirks
+        self.memo_key = _build_memo_key(quirks)
         self.tools = tools
         self.names = tools.names
         self._to_id: Callable[[str], str] = encode_short_call_id if quirks.call_ids == "nine" else encode_call_id
@@ -286,16 +283,27 @@ class _MessageEncoder:
         return (noted + b"," + encode_json({"role": "user", "content": parts}),)
 
     def _build_answer(self, message: AssistantMessage, ids: dict[str, str]) -> dict[str, Any]:
-        text = join_text_blocks([_IMAGE if type(block) is ImageContent else block for block in message.content])
-        calls = message.tool_calls
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        thoughts: list[ThinkingContent] = []
+        for block in message.content:
+            if type(block) is TextContent:
+                texts.append(block.text)
+            elif type(block) is ToolCall:
+                calls.append(block)
+            elif type(block) is ThinkingContent:
+                thoughts.append(block)
+            else:
+                texts.append(_IMAGE)
+        text = "".join(texts)
         answer: dict[str, Any] = {"role": "assistant"}
         if text:
             answer["content"] = text
         elif self.quirks.empty_content != "omit":
             answer["content"] = None if self.quirks.empty_content == "null" else ""
         replay, field = self.quirks.replay_reasoning, self.quirks.require_reasoning
-        if replay == "always" or (calls and replay == "tool_calls"):
-            answer.update(_build_reasoning(message.content))
+        if thoughts and (replay == "always" or (calls and replay == "tool_calls")):
+            answer.update(_build_reasoning(thoughts))
         if field is not None and (calls or replay == "always"):
             answer.setdefault(field, _NO_THOUGHT)
         if calls:
@@ -312,7 +320,7 @@ class _MessageEncoder:
             id = self._to_id(id)
         if id != call.id:
             ids[call.id] = id
-        else:
+        elif ids:
             ids.pop(call.id, None)
         fields: dict[str, Any] = {"id": id, "type": "function", "function": function}
         if call.signature is not None and call.signature.startswith("{"):
@@ -333,12 +341,12 @@ class _MessageEncoder:
         return result
 
 
-def _build_reasoning(content: Sequence[Content]) -> dict[str, Any]:
+def _build_reasoning(thoughts: Sequence[ThinkingContent]) -> dict[str, Any]:
     """Build the reasoning fields of an answer, under the names in which they came."""
     fields: dict[str, Any] = {}
     details: list[bytes] = []
-    for block in content:
-        if type(block) is not ThinkingContent or block.field is None or block.field in NOT_REPLAYED:
+    for block in thoughts:
+        if block.field is None or block.field in NOT_REPLAYED:
             continue
         if block.field == "reasoning_details":
             if block.signature:

@@ -10,14 +10,13 @@ import msgspec
 
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part, Response
-from steersman.provider.wires.protocol import check_block_count, encode_json, parse_call
+from steersman.provider.wires.protocol import check_block_count, encode_json, judge_calls, parse_call
 from steersman.types.content import (
     Content,
     TextContent,
     ThinkingContent,
     ToolCall,
     escape_lone_surrogates,
-    has_truncated_call,
     replace_lone_surrogates,
     split_trailing_surrogate,
 )
@@ -344,5 +343,4 @@ def classify_stop(status: str, response: Response, blocks: Sequence[OpenBlock]) 
         return raw, "length", None
     if reason not in ("completed", "done"):
         return raw, "error", f"The response ended as {status!r} for an unknown reason: {reason!r}."
-    calls = [block.content for block in blocks if type(block.content) is ToolCall]
-    return raw, "stop" if not calls else "length" if has_truncated_call(calls) else "tool_use", None
+    return raw, judge_calls([block.content for block in blocks if block.content is not None]), None
