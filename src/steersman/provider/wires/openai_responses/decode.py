@@ -50,12 +50,13 @@ from steersman.provider.wires.openai_responses.items import (
     join_reasoning,
     match_parts,
 )
-from steersman.provider.wires.protocol import ToolNames, check_block_count, check_call_count
+from steersman.provider.wires.protocol import MAX_BLOCKS, ToolNames, check_block_count, check_call_count
+from steersman.types.content import Content
 from steersman.types.errors import IncompleteStreamError
 from steersman.types.frozen import FrozenList
 from steersman.types.messages import AssistantMessage, StopReason
 from steersman.types.model import Model
-from steersman.types.stream import StreamEvent, StreamStart
+from steersman.types.stream import StreamEvent, StreamStart, TextStart, ThinkingStart, ToolCallStart
 
 _DELTAS = {
     "response.output_text.delta": "message",
@@ -101,8 +102,8 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
     _hot: Event = msgspec.field(default_factory=Event)
     _hot_block: OpenBlock | None = None
     _response: Response = msgspec.field(default_factory=Response)
-    # The blocks of the whole answer, in its order.
-    _stopped: Sequence[OpenBlock] = ()
+    # That of the whole answer, in its order.
+    _content: Sequence[Content] = ()
     _reason: StopReason = "stop"
     _raw_reason: str | None = None
     _error: str | None = None
@@ -143,8 +144,7 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
     def _has_part(self, event: str, data: str) -> bool:
         """Whether an event with a whole part is about the one whose deltas came last."""
         block, hot = self._hot_block, self._hot
-        is_growing = block is not None and bool(block.parts) and hot.type == _WHOLES[event]
-        return is_growing and hot.has_place_of(data)
+        return block is not None and bool(block.parts) and hot.type == _WHOLES[event] and hot.has_place_of(data)
 
     def finish(self) -> AssistantMessage:
         """Return the whole answer; raises if the terminal event is missing."""
@@ -153,7 +153,7 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
             raise build_incomplete_error(self._model, "openai", "'response.completed'", unknown)
         return msgspec.structs.replace(
             _EMPTY,
-            content=FrozenList([block.content for block in self._stopped if block.content is not None]),
+            content=FrozenList(self._content),
             stop_reason=self._reason,
             raw_stop_reason=self._raw_reason,
             usage=decode_usage(self._response.usage),
@@ -199,8 +199,7 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
         elif kind == "response.output_item.added":
             self._start_item(read, out)
         elif kind == "response.output_item.done":
-            whole = read.item
-            if whole is None:
+            if (whole := read.item) is None:
                 raise build_malformed_error(self._model, "an item", data)
             raw = b"" if whole.type in _READ_WHOLE else extract_item(data)
             self._stop_item(self._output.find_done(read.output_index, whole), whole, raw, out)
@@ -264,16 +263,24 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
         return block
 
     def _find_block(self, item: OpenItem, part: int, kind: str, shown: Events) -> OpenBlock:
-        block = item.blocks.get(part)
-        if block is None:
-            if self._output.silent and not item.blocks and not self._output.begin_alone(item):
-                self._reserve_earlier(item, shown)
-            block = item.blocks[part] = OpenBlock(kind, self._blocks)
-            self._blocks += 1
-            self._calls += kind == "tool_call"
-            check_call_count(self._calls)
+        return item.blocks.get(part) or self._start_block(item, part, kind, shown)
+
+    def _start_block(self, item: OpenItem, part: int, kind: str, shown: Events) -> OpenBlock:
+        silent = self._output.silent
+        if silent == [item]:
+            silent.clear()
+        elif silent and not item.blocks:
+            self._reserve_earlier(item, shown)
+        block = item.blocks[part] = OpenBlock(kind, self._blocks)
+        self._blocks += 1
+        if self._blocks > MAX_BLOCKS:
             check_block_count(self._blocks)
-            shown.append(block.start(item.call_id, self._names.from_wire(item.name)))
+        if kind == "tool_call":
+            self._calls += 1
+            check_call_count(self._calls)
+            shown.append(ToolCallStart(block.index, item.call_id, self._names.from_wire(item.name)))
+        else:
+            shown.append(TextStart(block.index) if kind == "text" else ThinkingStart(block.index))
         return block
 
     def _reserve_earlier(self, item: OpenItem, shown: Events) -> None:
@@ -310,10 +317,10 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
         self._hot_block = None
         if self._output.silent and item in self._output.silent:
             self._output.silent.remove(item)
-        if self._is_call(item):
-            self._stop_call(item, whole, out, cut=cut)
-        elif item.kind == "message":
+        if item.kind == "message":
             self._stop_message(item, whole, out)
+        elif self._is_call(item):
+            self._stop_call(item, whole, out, cut=cut)
         else:
             self._stop_thinking(item, whole, raw, out)
 
@@ -354,9 +361,10 @@ class OpenAIResponsesDecoder(msgspec.Struct, eq=False):
         cut = status == "incomplete" or kind == "response.incomplete"
         self._stop_open_items(response, data, out, cut=cut)
         self._response, self.done = response, True
-        self._stopped = self._output.list_blocks()
+        blocks = self._output.list_blocks()
+        self._content = [block.content for block in blocks if block.content is not None]
         said = "incomplete" if cut else status
-        self._raw_reason, self._reason, self._error = classify_stop(said, response, self._stopped)
+        self._raw_reason, self._reason, self._error = classify_stop(said, response, blocks, self._content)
 
     def _stop_open_items(self, response: Response, data: str, out: Events, *, cut: bool) -> None:
         """Stop the open items, and add items that were not streamed."""

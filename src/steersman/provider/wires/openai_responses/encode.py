@@ -160,23 +160,25 @@ def _declare(spec: ToolSpec, names: ToolNames) -> dict[str, Any]:
 
 
 class _EncodedMessages:
-    """The encoded messages of a growing conversation, and the offset at which each one begins.
+    """The encoded messages of a growing conversation, and the offset at which each one begins."""
 
-    `own_ids` is the provider and the model whose calls keep their ids: a server takes back any id that it made, but
-    behind a gateway, another model may be on another server.
-    """
+    __slots__ = ("_custom", "_ids", "_model", "_own_ids", "_tools", "bytes", "starts")
 
-    __slots__ = ("_custom", "_ids", "_names", "bytes", "own_ids", "renamed", "starts")
-
-    def __init__(self, tools: ToolSet, own_ids: tuple[str, str] | None) -> None:
-        self._names = tools.names
-        self.renamed = tools.renamed
-        self.own_ids = own_ids
+    def __init__(self, model: Model, tools: ToolSet) -> None:
+        self._model = model
+        self._tools = tools
+        self._own_ids = _find_own_ids(model)
         self.bytes = bytearray()
         self.starts: list[int] = []
         # The ids of calls on the wire, and which of them are calls to custom tools.
         self._ids: dict[str, str] = {}
         self._custom: set[str] = set()
+
+    def are_for(self, model: Model, tools: ToolSet) -> bool:
+        """Whether the messages would be encoded in the same way for this model and these tools."""
+        if model is not self._model and _find_own_ids(model) != self._own_ids:
+            return False
+        return tools is self._tools or tools.renamed == self._tools.renamed
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Encode more messages."""
@@ -212,7 +214,7 @@ class _EncodedMessages:
                 items.append(_build_message(texts))
                 texts = []
             if type(block) is ToolCall:
-                items.append(self._build_call(block, is_own=(message.provider, message.model) == self.own_ids))
+                items.append(self._build_call(block, is_own=(message.provider, message.model) == self._own_ids))
             elif type(block) is ImageContent:
                 items.append({"role": "user", "content": [_build_part(block)]})
             elif type(block) is ThinkingContent and block.signature is not None:
@@ -223,7 +225,7 @@ class _EncodedMessages:
 
     def _build_call(self, call: ToolCall, *, is_own: bool) -> dict[str, Any]:
         id = self._ids[call.id] = call.id if is_own and call.id else encode_call_id(call.id)
-        name = self._names.to_wire(call.name)
+        name = self._tools.names.to_wire(call.name)
         if call.signature == CUSTOM and isinstance(call.arguments.get("input"), str):
             self._custom.add(call.id)
             return {"type": CUSTOM, "call_id": id, "name": name, "input": call.arguments["input"]}
@@ -241,18 +243,25 @@ class _EncodedMessages:
         return encode_json({"type": kind, "call_id": id, "output": output})
 
 
+def _find_own_ids(model: Model) -> tuple[str, str] | None:
+    """Find the provider and the model whose calls keep their ids, if the server takes back any id that it made.
+
+    Behind a gateway, another model may be on another server.
+    """
+    return (model.provider, model.id) if model.base_url and not _is_openai(model.base_url) else None
+
+
 def _encode_messages(model: Model, messages: Sequence[Message], tools: ToolSet) -> _EncodedMessages:
     """Encode the messages; those of a list that only grows are encoded once."""
-    own_ids = (model.provider, model.id) if model.base_url and not _is_openai(model.base_url) else None
     base: object = getattr(messages, "base", None)
     if not isinstance(base, MemoList):
-        encoded = _EncodedMessages(tools, own_ids)
+        encoded = _EncodedMessages(model, tools)
         encoded.extend(messages)
         return encoded
     grown = cast(MemoList[Message], base)
     known: _EncodedMessages | None = grown.memo.get(_MEMO)
-    if known is None or known.renamed != tools.renamed or known.own_ids != own_ids:
-        known = grown.memo[_MEMO] = _EncodedMessages(tools, own_ids)
+    if known is None or not known.are_for(model, tools):
+        known = grown.memo[_MEMO] = _EncodedMessages(model, tools)
     known.extend(grown[len(known.starts) : len(messages)])
     return known
 

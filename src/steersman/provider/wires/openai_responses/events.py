@@ -15,6 +15,7 @@ from steersman.types.content import escape_lone_surrogates, replace_lone_surroga
 from steersman.types.usage import Usage
 
 _EMPTY = msgspec.Raw()
+_NULL = msgspec.Raw(b"null")
 
 Id: TypeAlias = str | int | None
 """An id; some compatible servers send numbers."""
@@ -75,8 +76,11 @@ class Event(msgspec.Struct, gc=False):
     def has_place_of(self, data: str) -> bool:
         """Whether the JSON of another event names the same item and the same part of it."""
         part = self.content_index
-        is_same_item = f'"item_id":"{self.item_id}"' in data and f'"output_index":{self.output_index},' in data
-        return is_same_item and (part is None or f'"content_index":{part},' in data)
+        return (
+            f'"item_id":"{self.item_id}"' in data
+            and f'"output_index":{self.output_index},' in data
+            and (part is None or f'"content_index":{part},' in data)
+        )
 
 
 class _ItemName(msgspec.Struct):
@@ -194,7 +198,7 @@ def extract_item(data: str | bytes) -> bytes:
 
 def is_present(raw: msgspec.Raw) -> bool:
     """Whether a field is present and not null."""
-    return bool(raw) and bytes(raw) != b"null"
+    return bool(raw) and raw != _NULL
 
 
 def decode_type(data: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -10,7 +10,7 @@ import msgspec
 
 from steersman.provider.wires.openai_responses.encode import CUSTOM, PHASES
 from steersman.provider.wires.openai_responses.events import Id, OutputItem, Part, Response
-from steersman.provider.wires.protocol import check_block_count, encode_json, judge_calls, parse_call
+from steersman.provider.wires.protocol import MAX_BLOCKS, check_block_count, encode_json, judge_calls, parse_call
 from steersman.types.content import (
     Content,
     TextContent,
@@ -25,17 +25,21 @@ from steersman.types.stream import (
     StreamEvent,
     TextDelta,
     TextEnd,
-    TextStart,
     ThinkingDelta,
     ThinkingEnd,
-    ThinkingStart,
     ToolCallDelta,
     ToolCallEnd,
-    ToolCallStart,
 )
 
 Events: TypeAlias = list[StreamEvent]
 _get_order = attrgetter("order")
+
+
+_DELTAS: dict[str, Callable[[str, int], StreamEvent]] = {
+    "text": TextDelta,
+    "thinking": ThinkingDelta,
+    "tool_call": ToolCallDelta,
+}
 
 
 class OpenBlock(msgspec.Struct, eq=False):
@@ -48,18 +52,10 @@ class OpenBlock(msgspec.Struct, eq=False):
     content: Content | None = None
     refused: bool = False
 
-    def start(self, id: str, name: str) -> StreamEvent:
-        """Return the event that starts the block."""
-        if self.kind == "text":
-            return TextStart(self.index)
-        return ThinkingStart(self.index) if self.kind == "thinking" else ToolCallStart(self.index, id, name)
-
     def add(self, words: str) -> StreamEvent:
         """Add text and return its delta event."""
         self.parts.append(words)
-        if self.kind == "tool_call":
-            return ToolCallDelta(words, self.index)
-        return TextDelta(words, self.index) if self.kind == "text" else ThinkingDelta(words, self.index)
+        return _DELTAS[self.kind](words, self.index)
 
     def add_joined(self, words: str, out: Events) -> None:
         """Add text that may end inside a surrogate pair; a high surrogate at the end is held back."""
@@ -156,26 +152,20 @@ class Output(msgspec.Struct, eq=False):
             item = OpenItem(given.type, index if is_new and index is not None else len(self.items))
             self.indexed = is_new
             self.items.append(item)
-            check_block_count(len(self.items))
+            if len(self.items) > MAX_BLOCKS:
+                check_block_count(len(self.items))
             self.silent.append(item)
         elif item.announced:
             return item
+        id = item.id = given.id
         item.announced = announced
-        item.id = given.id
-        item.call_id = str(given.call_id or given.id or f"call_{len(self.items)}")
+        item.call_id = str(given.call_id or id or f"call_{len(self.items)}")
         item.name = given.name or ""
         if index is not None:
             self._by_index[index] = item
-        if given.id:
-            self._by_id[given.id] = item
+        if id:
+            self._by_id[id] = item
         return item
-
-    def begin_alone(self, item: OpenItem) -> bool:
-        """Whether the item is the only silent one; from now on it does not count as silent."""
-        if len(self.silent) != 1 or self.silent[0] is not item:
-            return False
-        self.silent.clear()
-        return True
 
     def take_silent(self, item: OpenItem) -> list[OpenItem]:
         """Return the silent items before this one; from now on neither they nor it count as silent."""
@@ -195,7 +185,10 @@ class Output(msgspec.Struct, eq=False):
 
     def find_done(self, index: int | None, given: OutputItem) -> OpenItem:
         """Return the item of `output_item.done`; a call may reuse the id of an earlier call."""
-        if self.indexed and index is not None and index not in self._by_index:
+        placed = self._by_index.get(index) if self.indexed and index is not None else None
+        if placed is not None and placed.is_same(given):
+            return placed
+        if placed is None and self.indexed and index is not None:
             same = [item for item in self.items if item.is_same(given)]
             if same and all(item.done and (item.id is None or item.id != given.id) for item in same):
                 return self.open(index, given)
@@ -219,13 +212,13 @@ class Output(msgspec.Struct, eq=False):
         return {item.text for item in self.items}
 
     def list_blocks(self) -> list[OpenBlock]:
-        """Return the blocks that have stopped, in the order of the answer."""
+        """Return the blocks in the order of the answer."""
         ordered = sorted(self.items, key=_get_order) if self.indexed else self.items
         blocks: list[OpenBlock] = []
         for item in ordered:
             parts = item.blocks
             blocks += parts.values() if len(parts) < 2 else [parts[number] for number in sorted(parts)]
-        return [block for block in blocks if block.content is not None]
+        return blocks
 
 
 def is_said(whole: OutputItem, texts: Set[str]) -> bool:
@@ -328,7 +321,9 @@ def build_signature(item: OutputItem, raw: bytes) -> str | None:
     return encode_json(kept).decode()
 
 
-def classify_stop(status: str, response: Response, blocks: Sequence[OpenBlock]) -> tuple[str, StopReason, str | None]:
+def classify_stop(
+    status: str, response: Response, blocks: Sequence[OpenBlock], content: Sequence[Content]
+) -> tuple[str, StopReason, str | None]:
     """Return the server's reason to stop, ours, and the error if it is one; from the status and from the content."""
     reason: object = status
     if status == "incomplete" and response.incomplete_details is not None:
@@ -343,4 +338,4 @@ def classify_stop(status: str, response: Response, blocks: Sequence[OpenBlock]) 
         return raw, "length", None
     if reason not in ("completed", "done"):
         return raw, "error", f"The response ended as {status!r} for an unknown reason: {reason!r}."
-    return raw, judge_calls([block.content for block in blocks if block.content is not None]), None
+    return raw, judge_calls(content), None
