@@ -47,11 +47,13 @@ def take_deltas(run: Run, state: ResponseStreamState, batch: Sequence[StreamEven
     What concerns more than a reader is left to the task: subscribers, a cancel, a reader that has fallen behind.
     """
     channel = run.channel
-    if run.token.reason is not None or len(channel.buffer) >= channel.limit:
+    if run.token.reason is not None or len(channel.buffer) >= channel.limit or not state.started:
         return 0
-    if not state.started or run.dispatcher.delta_callbacks:
+    if run.dispatcher.delta_callbacks:
         return 0
     try:
+        if len(batch) == 1 and not run.is_unusual:
+            return _push_one(run, batch[0], state.deltas, state.read_partial)
         return emit_deltas(run, batch, state.deltas, state.read_partial)
     except Exception:  # noqa: BLE001  # a clock that raises does so again in the task
         return 0

@@ -131,7 +131,7 @@ class HttpAnswer(msgspec.Struct, eq=False):
         pending = self._pending
         try:
             feed_all(exchange.reader.feed(chunk), pending)
-            exchange.note_bytes(len(chunk), has_content=bool(pending))
+            exchange.note_bytes(len(chunk), len(pending))
             if pending:
                 del pending[: take_deltas(pending)]
         except Exception as error:  # noqa: BLE001  # whatever it is, `_read_batch` raises it

@@ -219,10 +219,10 @@ class Exchange(msgspec.Struct, eq=False):
             chunk = self._ahead.pop()
         return chunk
 
-    def note_bytes(self, size: int, *, has_content: bool) -> None:
-        """Count bytes that were taken while `read` waits: it waits for more from now on."""
+    def note_bytes(self, size: int, events: int) -> None:
+        """Count bytes, and the events in them, that were taken while `read` waits: it waits for more from now on."""
         if self._watchdog is not None:
-            self._watchdog.extend_for_next_bytes(has_content=has_content)
+            self._watchdog.extend_for_next_bytes(events)
         self._count(size)
 
     def wake(self) -> None:

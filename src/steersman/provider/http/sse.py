@@ -76,7 +76,9 @@ class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
             chunk = self._cut_off_whole_events(chunk)
         if len(chunk) > self.max_event_bytes or (len(chunk) > MAX_EVENT_LINES and chunk.count(b"\n") > MAX_EVENT_LINES):
             self._check_events(chunk)
-        return self._parse_events(chunk.decode("utf-8", "replace"))
+        text = chunk.decode("utf-8", "replace")
+        events = _split_usual_events(text)
+        return self._parse_events(text) if events is None else events
 
     def finish(self) -> list[Event]:
         """What is left of an event that the end of the stream cut off. The standard drops it; the caller decides."""
@@ -163,9 +165,6 @@ class SseDecoder(msgspec.Struct, eq=False, kw_only=True):
             raise ProtocolError(f"The server sent an event of more than {MAX_EVENT_LINES:,} lines.")
 
     def _parse_events(self, text: str) -> list[Event]:
-        events = _split_usual_events(text)
-        if events is not None:
-            return events
         parsed = [self._parse_event(block) for block in text.split("\n\n") if block]
         return [event for event in parsed if event is not None]
 

@@ -150,10 +150,10 @@ class ResponseWatchdog(Watchdog):
         """Begin to wait for more of the body, at most so many seconds."""
         self.arm(min(self._loop.time() + min(self._idle, most), self._content_deadline, self._total_deadline))
 
-    def extend_for_next_bytes(self, *, has_content: bool) -> None:
-        """Go on waiting for more of the body, some of which has come."""
+    def extend_for_next_bytes(self, events: int) -> None:
+        """Go on waiting for more of the body, some of which has come, with so many events."""
         now = self._loop.time()
-        if has_content and self._content_idle < inf:
+        if events and self._content_idle < inf:
             self._content_deadline = now + self._content_idle
         self.extend(min(now + self._idle, self._content_deadline, self._total_deadline))
 
