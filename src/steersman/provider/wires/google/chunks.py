@@ -176,17 +176,20 @@ def decode_usage(tokens: Sequence[Tokens]) -> Usage:
 
 def _find_last_counts(tokens: Sequence[Tokens]) -> list[int | None]:
     """Return the last count of each kind: counts are totals, and later chunks may leave some out."""
-    found: list[int | None] = [None] * len(Tokens.__struct_fields__)
-    for one in tokens:
-        for at, value in enumerate(msgspec.structs.astuple(one)):
-            if value is not None:
-                count = value if type(value) is int and 0 <= value < _MOST_TOKENS else _decode_odd_count(value)
-                found[at] = found[at] if count is None else count
+    last = tokens[-1] if tokens else Tokens()
+    found = list(map(_decode_count, msgspec.structs.astuple(last)))
+    for one in tokens[-2::-1]:
+        if None not in found:
+            break
+        earlier = msgspec.structs.astuple(one)
+        found = [_decode_count(earlier[at]) if count is None else count for at, count in enumerate(found)]
     return found
 
 
-def _decode_odd_count(value: object) -> int | None:
+def _decode_count(value: object) -> int | None:
     """Return a count as an integer; some gateways send floats or strings."""
+    if value is None or (type(value) is int and 0 <= value < _MOST_TOKENS):
+        return value
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_COUNT:
         return int(value)
     if not isinstance(value, int | float) or isinstance(value, bool):

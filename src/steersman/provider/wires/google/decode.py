@@ -15,6 +15,7 @@ from steersman.provider.http.errors import build_malformed_error
 from steersman.provider.wires.dialects import build_incomplete_error, keep_unknown_event
 from steersman.provider.wires.google.chunks import (
     Call,
+    Candidate,
     Chunk,
     DecodedEvent,
     Part,
@@ -27,13 +28,18 @@ from steersman.provider.wires.google.chunks import (
 from steersman.provider.wires.google.errors import classify_event
 from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
-from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_block_count, check_call_count, parse_call
+from steersman.provider.wires.protocol import (
+    MAX_TOOL_CALLS,
+    check_block_count,
+    check_call_count,
+    judge_calls,
+    parse_call,
+)
 from steersman.types.content import (
     Content,
     ImageContent,
     TextContent,
     ThinkingContent,
-    ToolCall,
     escape_lone_surrogates,
     replace_lone_surrogates,
     split_trailing_surrogate,
@@ -142,13 +148,13 @@ class GoogleDecoder(msgspec.Struct, eq=False):
                 self._add_event(event, DecodedEvent((chunk,), data), out)
 
     def _add_usual(self, chunk: Chunk, out: list[StreamEvent]) -> bool:
-        """Append to the open block, or add a call that came whole; returns whether the chunk holds nothing else."""
+        """Append to the open block, or add a call that came whole; returns whether the chunk holds no other content."""
         candidates = chunk.candidates
         if not candidates or chunk.error is not None or self._held or not self._response or self._reason is not None:
             return False
         candidate = candidates[0]
         parts = None if candidate.content is None else candidate.content.parts
-        if parts is None or len(parts) != 1 or candidate.finish_reason is not None:
+        if parts is None or len(parts) != 1:
             return False
         part = parts[0]
         text, signature, kind = part.text, part.thought_signature, self._kind
@@ -163,7 +169,20 @@ class GoogleDecoder(msgspec.Struct, eq=False):
             delta = TextDelta if kind == "text" else ThinkingDelta
             out.append(delta(text, len(self._content)))
         self._record_tokens(chunk.usage_metadata)
+        if candidate.finish_reason is not None:
+            self._record_stop(candidate, out)
         return True
+
+    def _record_stop(self, candidate: Candidate, out: list[StreamEvent]) -> None:
+        self._reason = str(candidate.finish_reason)
+        self._note = candidate.finish_message
+        self._stop_all(out)
+
+    def _stop_all(self, out: list[StreamEvent]) -> None:
+        """Stop what is open; parts may still follow, in blocks of their own."""
+        self._stop_block(out)
+        if self._partial_call is not None:
+            self._stop_call(out, complete=False)
 
     def _feed_unusual(self, event: str, data: str, error: Exception, out: list[StreamEvent]) -> None:
         """Decode what is not one chunk: an array of chunks, a chunk with lone surrogates, or a mark of a gateway."""
@@ -186,7 +205,7 @@ class GoogleDecoder(msgspec.Struct, eq=False):
         stop, kind = _REFUSED if self._blocked else _STOP_REASONS.get(reason, _UNKNOWN)
         content = self._content
         if stop == "stop":
-            stop = _classify_stop(content)
+            stop = judge_calls(content)
         words = None if kind is None else self._describe_stop(reason, kind)
         return msgspec.structs.replace(
             _EMPTY,
@@ -235,13 +254,9 @@ class GoogleDecoder(msgspec.Struct, eq=False):
                     else:
                         self._add_part(part, answer, events)
             if candidate.finish_reason is not None:
-                self._reason = str(candidate.finish_reason)
-                self._note = candidate.finish_message
-            if self._reason is not None:
-                # Parts may still follow, in blocks of their own.
-                self._stop_block(events)
-                if self._partial_call is not None:
-                    self._stop_call(events, complete=False)
+                self._record_stop(candidate, events)
+            elif self._reason is not None:
+                self._stop_all(events)
         elif chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason is not None:
             self._stop_block(events)
             self._blocked = True
@@ -381,14 +396,3 @@ class GoogleDecoder(msgspec.Struct, eq=False):
         else:
             words = f"Gemini ended the answer with {reason!r}, which does not mean success."
         return f"{words} {self._note}" if self._note else words
-
-
-def _classify_stop(content: Sequence[Content]) -> StopReason:
-    """Find the stop reason behind `STOP`, which also ends answers with calls; malformed arguments count as cut."""
-    stop: StopReason = "stop"
-    for block in content:
-        if type(block) is ToolCall:
-            if block.raw_arguments is not None and block.is_truncated:
-                return "length"
-            stop = "tool_use"
-    return stop

@@ -152,7 +152,7 @@ class _EncodedMessages:
     `signs`: the model refuses calls without a signature, and takes images inside function responses.
     """
 
-    __slots__ = ("_images", "_results", "_results_start", "bytes", "count", "signs", "tools")
+    __slots__ = ("_images", "_results", "_results_start", "_written", "bytes", "count", "signs", "tools")
 
     def __init__(self, tools: ToolSet, *, signs: bool) -> None:
         self.tools = tools
@@ -163,18 +163,21 @@ class _EncodedMessages:
         self._results: list[dict[str, Any]] = []
         self._images: list[dict[str, Any]] = []
         self._results_start = 0
+        # How many of the results are written.
+        self._written = 0
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Encode more messages."""
         self.count += len(messages)
-        if self._results:
-            del self.bytes[self._results_start :]
         for message in messages:
             if type(message) is ToolResultMessage:
+                if not self._results:
+                    self._results_start = len(self.bytes)
                 self._add_result(message)
                 continue
-            self._write_results()
-            self._results, self._images = [], []
+            if self._results:
+                self._write_results()
+                self._results, self._images, self._written = [], [], 0
             if message.role == "assistant":
                 content = {"role": "model", "parts": self._build_answer(message.content)}
             else:
@@ -183,12 +186,15 @@ class _EncodedMessages:
         self._write_results()
 
     def _write_results(self) -> None:
-        if self._results:
-            self._results_start = len(self.bytes)
-            self._write({"role": "user", "parts": self._results})
-            if self._images:
-                # Older models may count what stands beside the results as results, and refuse the request.
-                self._write({"role": "user", "parts": self._images})
+        """Write the results at the end, in place of those of them that were written before."""
+        if self._written == len(self._results):
+            return
+        self._written = len(self._results)
+        del self.bytes[self._results_start :]
+        self._write({"role": "user", "parts": self._results})
+        if self._images:
+            # Older models may count what stands beside the results as results, and refuse the request.
+            self._write({"role": "user", "parts": self._images})
 
     def _write(self, content: dict[str, Any]) -> None:
         if self.bytes:
