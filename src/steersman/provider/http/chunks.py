@@ -69,7 +69,6 @@ class ChunkDecoder(msgspec.Struct, eq=False):
             return self._parse_with_aiohttp(data)
         out: list[bytes] = []
         at = 0
-        tried = False
         if self._rest:
             data, self._rest = self._rest + data, b""
         elif not self._left and not self.is_complete and data.endswith(CRLF):
@@ -78,8 +77,14 @@ class ChunkDecoder(msgspec.Struct, eq=False):
             if chunks := _split_chunks(data):
                 self.is_complete = not chunks[-1]
                 return b"".join(chunks)
-            tried = True
             at = self._take_one_by_one(data, at, out)
+            if at == len(data):
+                return b"".join(out)
+        return self._take_pieces(data, at, out)
+
+    def _take_pieces(self, data: bytes, at: int, out: list[bytes]) -> bytes:
+        """Take chunks of which some have not arrived whole; return the part of the body."""
+        tried = at > 0
         while at < len(data) and not self.is_complete and self._parser is None:
             if self._left:
                 at = self._take_open_chunk(data, at, out)

@@ -25,7 +25,7 @@ from steersman.provider.wires.google.chunks import (
     decode_usage,
     restore_surrogates,
 )
-from steersman.provider.wires.google.errors import classify_event
+from steersman.provider.wires.google.errors import classify_event, describe_stop
 from steersman.provider.wires.google.partial_calls import PartialCall
 from steersman.provider.wires.google.tools import ToolSet
 from steersman.provider.wires.protocol import (
@@ -150,24 +150,25 @@ class GoogleDecoder(msgspec.Struct, eq=False):
     def _add_usual(self, chunk: Chunk, out: list[StreamEvent]) -> bool:
         """Append to the open block, or add a call that came whole; returns whether the chunk holds no other content."""
         candidates = chunk.candidates
-        if not candidates or chunk.error is not None or self._held or not self._response or self._reason is not None:
+        if not candidates or chunk.error is not None or self._held or self._reason is not None:
             return False
+        if not self._response:
+            self._start_answer(chunk, out)
         candidate = candidates[0]
         parts = None if candidate.content is None else candidate.content.parts
         if parts is None or len(parts) != 1:
             return False
         part = parts[0]
-        text, signature, kind = part.text, part.thought_signature, self._kind
+        text, signature = part.text, part.thought_signature
         if text is None and part.function_call is not None:
             self._add_function_call(part.function_call, signature, out)
-        elif (
-            not text or not text.isascii() or signature is not None or kind != ("thinking" if part.thought else "text")
-        ):
+        elif not text or not text.isascii() or signature is not None:
             return False
         else:
-            self._parts.append(text)
-            delta = TextDelta if kind == "text" else ThinkingDelta
-            out.append(delta(text, len(self._content)))
+            kind: _Kind = "thinking" if part.thought else "text"
+            if kind != self._kind:
+                self._start_block(kind, out)
+            self._emit_text(kind, text, out)
         self._record_tokens(chunk.usage_metadata)
         if candidate.finish_reason is not None:
             self._record_stop(candidate, out)
@@ -206,7 +207,7 @@ class GoogleDecoder(msgspec.Struct, eq=False):
         content = self._content
         if stop == "stop":
             stop = judge_calls(content)
-        words = None if kind is None else self._describe_stop(reason, kind)
+        words = None if kind is None else describe_stop(reason, kind, self._note, blocked=self._blocked)
         return msgspec.structs.replace(
             _EMPTY,
             content=FrozenList(content),
@@ -234,14 +235,19 @@ class GoogleDecoder(msgspec.Struct, eq=False):
         """Start the message with the first chunk that has a known field."""
         for chunk in answer.chunks:
             if chunk.candidates or chunk != _NO_CHUNK:
-                self._response = ""
-                events.append(StreamStart())
+                self._start_answer(chunk, events)
                 return
         keep_unknown_event(self._unknown_events, answer.text)
 
+    def _start_answer(self, chunk: Chunk, events: list[StreamEvent]) -> None:
+        """Note the id of the answer, with the first chunk that has one; the first chunk of all starts the answer."""
+        if self._response is None:
+            events.append(StreamStart())
+        self._response = "" if chunk.response_id is None else str(chunk.response_id)
+
     def _add_chunk(self, chunk: Chunk, answer: DecodedEvent, events: list[StreamEvent]) -> None:
         if not self._response and chunk.response_id is not None:
-            self._response = str(chunk.response_id)
+            self._start_answer(chunk, events)
         self._record_tokens(chunk.usage_metadata)
         candidates = chunk.candidates
         if candidates:
@@ -309,9 +315,7 @@ class GoogleDecoder(msgspec.Struct, eq=False):
 
     def _add_text(self, kind: _Kind, text: str, signature: str | None, events: list[StreamEvent]) -> None:
         if signature is not None or self._kind != kind:
-            self._stop_block(events)
-            self._kind = kind
-            events.append(TextStart(len(self._content)) if kind == "text" else ThinkingStart(len(self._content)))
+            self._start_block(kind, events)
         if self._held or not text.isascii():
             text, self._held = split_trailing_surrogate(self._held + text)
             text = replace_lone_surrogates(text)
@@ -319,6 +323,13 @@ class GoogleDecoder(msgspec.Struct, eq=False):
             self._emit_text(kind, text, events)
         if signature is not None:
             self._stop_block(events, signature)
+
+    def _start_block(self, kind: _Kind, events: list[StreamEvent]) -> None:
+        """Start a block of text or thinking behind the open one."""
+        if self._kind is not None:
+            self._stop_block(events)
+        self._kind = kind
+        events.append(TextStart(len(self._content)) if kind == "text" else ThinkingStart(len(self._content)))
 
     def _emit_text(self, kind: _Kind, text: str, events: list[StreamEvent]) -> None:
         self._parts.append(text)
@@ -385,14 +396,3 @@ class GoogleDecoder(msgspec.Struct, eq=False):
             shown = arguments if arguments.isascii() else escape_lone_surrogates(arguments)
             events.append(ToolCallDelta(shown, index))
         events.append(ToolCallEnd(index, parsed))
-
-    def _describe_stop(self, reason: str, kind: ErrorKind) -> str:
-        if self._blocked:
-            words = f"Gemini blocked the prompt: {reason}."
-        elif kind == "refused":
-            words = f"Gemini's filter stopped the answer: {reason}."
-        elif kind == "incomplete":
-            words = f"Gemini ended the answer early: {reason}."
-        else:
-            words = f"Gemini ended the answer with {reason!r}, which does not mean success."
-        return f"{words} {self._note}" if self._note else words

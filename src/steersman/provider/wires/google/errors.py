@@ -142,3 +142,16 @@ def _find_retry_after(
             if asked is not None:
                 return asked
     return parse_retry_after(headers, clock=clock, body=message, limited=status == 429)
+
+
+def describe_stop(reason: str, kind: ErrorKind, note: str | None, *, blocked: bool) -> str:
+    """Describe why an answer has not ended well; `note` is what Gemini says about it."""
+    if blocked:
+        words = f"Gemini blocked the prompt: {reason}."
+    elif kind == "refused":
+        words = f"Gemini's filter stopped the answer: {reason}."
+    elif kind == "incomplete":
+        words = f"Gemini ended the answer early: {reason}."
+    else:
+        words = f"Gemini ended the answer with {reason!r}, which does not mean success."
+    return f"{words} {note}" if note else words
