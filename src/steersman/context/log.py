@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence, Set
-from operator import attrgetter
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from steersman.context.entries import (
@@ -53,7 +53,6 @@ class MessageView(View[AgentMessage]):
 
 _MESSAGES = (UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage)
 _making = threading.Lock()
-_get_entry_id = attrgetter("id")
 
 
 class Log:
@@ -119,9 +118,8 @@ class Log:
             for result in results:
                 self.append(result)
             return
-        entries = [MessageEntry(self.mint("entry"), result) for result in results]
-        ids = [*map(_get_entry_id, entries)]
-        self._entries += entries
+        ids = [*map(self.mint, repeat("entry", len(results)))]
+        self._entries += map(MessageEntry, ids, results)
         self._messages += results
         self._ids += ids
         if self._visible is not self._messages:

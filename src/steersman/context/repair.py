@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -374,6 +375,9 @@ def _fit_result(message: ToolResultMessage, call: ToolCall) -> ToolResultMessage
     return replace(message, **changes) if changes else message
 
 
+_get_id = attrgetter("id")
+
+
 def make_ids_unique(
     content: Sequence[Content], calls: Sequence[ToolCall], taken: Set[str], mint: Callable[[str], str]
 ) -> tuple[Sequence[Content], Sequence[ToolCall]]:
@@ -381,7 +385,7 @@ def make_ids_unique(
 
     Returns the content with its calls.
     """
-    own = {call.id for call in calls}
+    own = set(map(_get_id, calls))
     if len(own) == len(calls) and "" not in own and taken.isdisjoint(own):
         return content, calls
     own.clear()

@@ -201,7 +201,8 @@ def commit(run: Run, turn: Turn, state: ResponseStreamState, message: AssistantM
     message, turn.calls = _complete(run, state, message)
     is_failed, usage = message.failed, message.usage
     run.ending.error = _describe_failure(run, state, message) if is_failed else None
-    state.start(run)
+    if not state.started:
+        state.start(run)
     turn.message = message
     turn.entry_id = run.append(message)
     is_known = usage.known
@@ -378,10 +379,7 @@ def _describe_failure(run: Run, state: ResponseStreamState, message: AssistantMe
 def _complete(
     run: Run, state: ResponseStreamState, message: AssistantMessage
 ) -> tuple[AssistantMessage, Sequence[ToolCall]]:
-    """Fill in model, provider and time, make the ids unique, and let the stop reason fit the content.
-
-    Returns the message and its tool calls.
-    """
+    """Fill in model, provider and time, give its calls unique ids and the stop reason that fits; returns them too."""
     calls, content, reason = message.tool_calls, message.content, message.stop_reason
     if reason in ("stop", "tool_use"):
         # Servers do not always say that a call was truncated.

@@ -82,21 +82,16 @@ def _push_together(
     # No more is looked at than is emitted, because the rest comes again, and a batch may have 100,000 deltas.
     if len(batch) > room and not channel.detached and (room > 0 or channel.is_full):
         batch = batch[: max(1, room)]
-    deltas: Any = batch[: _count_deltas(batch)]
+    are_deltas = [*map(DELTAS.__contains__, map(type, batch)), False]
+    deltas: Any = batch[: are_deltas.index(False)]
     shown += deltas
-    run.seq += len(deltas)
+    run.seq = seq + len(deltas)
     if not channel.detached:
         updates = [*map(MessageUpdate, repeat(run.loop_id), count(seq), repeat(now), deltas)]
         source = partial, seq - before - 1
         _run_through(map(force_setattr, updates, repeat("_source"), repeat(source)))
         channel.push_all(updates)
     return len(deltas)
-
-
-def _count_deltas(batch: Sequence[StreamEvent]) -> int:
-    """How many deltas there are before the first event that is none."""
-    are_deltas = [*map(DELTAS.__contains__, map(type, batch)), False]
-    return are_deltas.index(False)
 
 
 def _show_one_by_one(

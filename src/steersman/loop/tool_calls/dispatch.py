@@ -187,7 +187,7 @@ class _Batch:
         """
         started: list[Slot] = []
         asked: Slot | None = None
-        if self._modes != (modes := list_modes(self.run)):
+        if self.run.guards.has_policy and self._modes != (modes := list_modes(self.run)):
             self._modes, self._free = modes, False
             for slot in self.waiting:
                 judge_again(self.run, slot)

@@ -123,11 +123,16 @@ class _Attempts:
         try:
             source = self._source
             if source is None:
-                if self._delay is not None:
-                    await asyncio.sleep(self._delay)
-                source = self._source = self._open_batches() or await open_stream(self._ask)
+                source = await self._open()
             while not batch and outcome is None:
-                batch, outcome = self._split(await anext(source))
+                item: Any = await anext(source)
+                batch = item if self._is_batched else (item,) if type(item) in DELTAS else (to_event(item),)
+                last = batch[-1]
+                if type(last) is Done or type(last) is Failed:
+                    outcome, batch = last, batch[:-1]
+                if batch and type(batch[0]) is StreamStart:
+                    batch = batch[self._has_started :]
+                    self._has_started = True
         except StopAsyncIteration:
             outcome = IncompleteStreamError("The stream ended before its terminal event.")
         except Exception as error:  # noqa: BLE001  # whatever a StreamFn raises is the model's failure, reported as a message
@@ -141,38 +146,31 @@ class _Attempts:
         await self._close_source()
         return (*batch, *self._conclude(outcome))
 
-    def _open_batches(self) -> AsyncIterator[Any] | None:
-        """Begin an attempt; `None` if its `StreamFn` gives no batches."""
+    async def _open(self) -> AsyncIterator[Any]:
+        """Begin an attempt, after its delay."""
+        if self._delay is not None:
+            await asyncio.sleep(self._delay)
         ask = self._ask
         fn = ask.stream_fn
         self._count += 1
         self._seen = []
-        if not isinstance(fn, BatchedStreamFn):
+        source: Any
+        if isinstance(fn, BatchedStreamFn):
+            self._is_batched = True
+            give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
+            source = give(ask.model, ask.request, ask.options)
+            if self._take is not None:
+                deliver_deltas(source, self._take_deltas)
+        else:
             self._is_batched = False
-            return None
-        self._is_batched = True
-        give = fn.batches if fn.plain is None or ask.options.output_schema is not None else fn.plain
-        source: Any = give(ask.model, ask.request, ask.options)
-        if self._take is not None:
-            deliver_deltas(source, self._take_deltas)
+            source = await open_stream(ask)
+        self._source = source
         return source
 
     def _take_deltas(self, batch: Batch) -> int:
         taken = 0 if self._take is None else self._take(batch)
         self._seen += batch[:taken]
         return taken
-
-    def _split(self, item: Any) -> tuple[Batch, Done | Failed | None]:
-        """What is passed on of what the source gave, and how the attempt has ended, if it has."""
-        batch: Batch = item if self._is_batched else (item,) if type(item) in DELTAS else (to_event(item),)
-        outcome = None
-        last = batch[-1]
-        if type(last) is Done or type(last) is Failed:
-            outcome, batch = last, batch[:-1]
-        if batch and type(batch[0]) is StreamStart:
-            batch = batch[self._has_started :]
-            self._has_started = True
-        return batch, outcome
 
     def _conclude(self, outcome: Done | Failed | Exception) -> Batch:
         """The terminal event, or the notice of the next attempt."""
