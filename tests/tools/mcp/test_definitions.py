@@ -47,6 +47,11 @@ def chain(length: int) -> dict[str, Any]:
     return {**obj(a={"$ref": "#/$defs/d0"}), "$defs": {**links, f"d{length}": {"type": "string"}}}
 
 
+def many_names(count: int, parts: list[Any]) -> dict[str, Any]:
+    """The same parts by many names: where a reference begins is of no consequence."""
+    return {**obj(), "$defs": parts, "allOf": [{"$ref": f"{name:x}/$defs"} for name in range(count)]}
+
+
 def nested(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     for _ in range(depth):
@@ -63,6 +68,8 @@ def nested(depth: int) -> dict[str, Any]:
         # A property that is called like a word of JSON Schema is a property all the same.
         (obj(enum=choices(14), default=choices(14)), "its schema is too complicated"),
         (chain(12), "its schema is too complicated"),
+        (many_names(1_600, [[]] * 9_000), "its schema is too complicated"),
+        (many_names(1_600, [{}] * 9_000), "its schema is too complicated"),
         (chain(60), "its schema is nested more than 48 deep, references followed"),
         (obj(**{"a\x1b[2J": {}}), "its schema has a property with an unreadable name"),
         (obj(**{"a" * 129: {}}), "its schema has a property with an unreadable name"),

@@ -34,6 +34,8 @@ MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 48
 MAX_SCHEMA_WEIGHT = 10_000
 MAX_DESCRIPTION_LENGTH = 4_096
+# A schema of these bytes has fewer parts. There are more steps where references name the same ones again and again.
+_MAX_SCHEMA_STEPS = 100_000
 # Arguments are checked on our side up to this weight. Heavier or recursive schemas are left to the server's own check.
 _MAX_CHECKED_WEIGHT = 1_000
 _MAX_NAME_LENGTH = 128
@@ -166,10 +168,11 @@ def _remove_patterns(schema: Schema) -> Schema:
 class _Weigher:
     """Counts the parts of a schema as a validator meets them: references are followed, alternatives count twice."""
 
-    __slots__ = ("_known", "_open", "_root", "recursive")
+    __slots__ = ("_known", "_open", "_root", "_steps", "recursive")
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
+        self._steps = 0
         self._known: dict[str, int] = {}
         self._open: set[str] = set()
         self.recursive = False
@@ -177,6 +180,9 @@ class _Weigher:
     def weigh(self, schema: Any, depth: int) -> int:
         if depth > MAX_SCHEMA_DEPTH:
             raise McpError(f"its schema is nested more than {MAX_SCHEMA_DEPTH} deep, references followed")
+        self._steps += 1
+        if self._steps > _MAX_SCHEMA_STEPS:
+            raise McpError("its schema is too complicated (its references name the same parts again and again)")
         if isinstance(schema, list):
             return sum([self.weigh(item, depth) for item in cast(list[Any], schema)])
         if not isinstance(schema, dict):
