@@ -22,7 +22,17 @@ from tests.durable.stage import Ledger, make_worker_agent
 from steersman.durable import Worker
 from steersman.session import PostgresStore
 from steersman.session.records import Record
-from steersman.session.stores.store import Handle, Problem, Queue, SharedHandle, Store, Summary, can_look
+from steersman.session.stores.store import (
+    Finishing,
+    Handle,
+    Problem,
+    Queue,
+    SharedHandle,
+    Store,
+    Summary,
+    can_begin,
+    can_look,
+)
 
 
 class TellingHandle:
@@ -55,6 +65,20 @@ class TellingHandle:
                 self._tell("before")
                 self._handle.append([record])
                 self._tell("after")
+
+    def begin_append(self, records: Sequence[Record], tell: Callable[[bool], None], /) -> Finishing | None:
+        """Append one record from the event loop; several are split by `append`."""
+        assert can_begin(self._handle)
+        if len(records) > 1:
+            return None
+
+        def told(is_saved: bool) -> None:
+            if is_saved:
+                self._tell("after")
+            tell(is_saved)
+
+        self._tell("before")
+        return self._handle.begin_append(records, told)
 
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
         """The encoded records after a number."""

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from steersman.session.records import Record
 from steersman.session.stores.store import (
+    Finishing,
     Problem,
     SessionError,
     SessionNotFound,
     SessionTaken,
     SharedHandle,
+    can_begin,
     can_look,
     is_followed,
 )
@@ -30,6 +32,7 @@ class HeldHandle:
         self._handle = handle
         self._patience = patience
         self._released = threading.Event()
+        self._began: float | None = None
         self.session_id = handle.session_id
         self.writable = handle.writable
         self.failure: str | None = None
@@ -54,7 +57,8 @@ class HeldHandle:
 
     def append(self, records: Sequence[Record], /) -> None:
         """Append records; tries again while the store fails, so that whatever waits for a save waits too."""
-        deadline = time.monotonic() + self._patience
+        began, self._began = self._began or time.monotonic(), None
+        deadline = began + self._patience
         while True:
             try:
                 return self._handle.append(records)
@@ -64,6 +68,19 @@ class HeldHandle:
                 if time.monotonic() > deadline or self._released.wait(_PAUSE):
                     self.failure = str(error)
                     raise SessionTaken(f"The run ends here, since it cannot be saved. {error}") from error
+
+    def begin_append(self, records: Sequence[Record], tell: Callable[[bool], None], /) -> Finishing | None:
+        """Append records from the event loop; what fails there is for `append`, and its patience begins here."""
+        if not can_begin(self._handle):
+            return None
+        self._began = time.monotonic()
+
+        def note(is_saved: bool) -> None:
+            if is_saved:
+                self._began = None
+            tell(is_saved)
+
+        return self._handle.begin_append(records, note)
 
     def release(self) -> None:
         """Wait for the store no more."""

@@ -142,13 +142,14 @@ class SessionRunner:
         return supervised
 
     async def _open_session(self, job: Job, *, take_over: bool) -> _Opened:
+        loop = asyncio.get_running_loop()
         if take_over:
-            return await asyncio.to_thread(lambda: _hold(self.store.take_over(job.session_id)))
+            return await asyncio.to_thread(lambda: _hold(self.store.take_over(job.session_id), loop))
         # A worker that Temporal has told to stop closes the session within a heartbeat or two.
         deadline = asyncio.get_running_loop().time() + 2 * job.heartbeat
         while True:
             try:
-                return await asyncio.to_thread(lambda: _hold(self.store.open(job.session_id)))
+                return await asyncio.to_thread(lambda: _hold(self.store.open(job.session_id), loop))
             except SessionBusy:
                 if asyncio.get_running_loop().time() > deadline:
                     raise
@@ -205,10 +206,14 @@ class _SkewError(SessionError):
     """This worker cannot run the session, and another one may."""
 
 
-def _hold(handle: Handle) -> _Opened:
+def _hold(handle: Handle, loop: asyncio.AbstractEventLoop) -> _Opened:
     assert is_shared(handle)
     held = HeldHandle(handle, _PATIENCE)
-    return _Opened(Session(held), held)  # which closes the handle if it fails
+    session = Session(held)  # which closes the handle if it fails
+    journal = session.recorder.journal
+    assert journal is not None
+    journal.write_in(loop)
+    return _Opened(session, held)
 
 
 def _check_records(session: Session) -> None:

@@ -9,29 +9,30 @@ child adds nothing to its parent's session.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from weakref import WeakSet
 
+from steersman.session.loop_writer import LoopWriter, make_settled
+from steersman.session.open_journals import BUSY_NAME, open_journals
 from steersman.session.records import Payload, Record, encode
-from steersman.session.stores.store import Handle, SessionError, SessionTaken, call_wake
+from steersman.session.stores.store import (
+    Handle,
+    SessionError,
+    SessionTaken,
+    call_wake,
+    can_begin,
+)
 from steersman.types.errors import describe_exception
 from steersman.types.ids import new_id
 
-# Seconds that the end of the process, or a fork, waits for a store that does not answer.
-_PATIENCE = 30.0
-_CLOSE_PATIENCE = 1.0
 _LAG = 0.02
 _RETRY = 1.0
 _IDLE = 10.0
 # The most records of one group: after a long time without a disk the transactions still fit.
 _MAX_GROUP = 1_000
-_BUSY_NAME = "steersman-journal"
-_IDLE_NAME = "steersman-journal idle"
+_IDLE_NAME = f"{BUSY_NAME} idle"
 
 _log = logging.getLogger("steersman")
 
@@ -77,9 +78,11 @@ class JournalWriter:
         self._last_try = False
         self._closed = False
         self._thread: threading.Thread | None = None
+        self._is_writing = False  # in a thread
+        self._in_loop: LoopWriter | None = None
         # Held while the store works, so that a fork can wait for it.
         self.at_work = threading.RLock()
-        _open_journals.add(self)
+        open_journals.add(self)
 
     @property
     def seq(self) -> int:
@@ -101,26 +104,18 @@ class JournalWriter:
                 return record
             self._pending.append(record)
             if len(self._pending) == 1:
-                self._due = time.monotonic() + self._lag
-                self._wake()
+                self._plan_write()
         return record
+
+    def write_in(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Write in an event loop that runs until the journal is closed, if the store can; a thread does what fails."""
+        if can_begin(self.handle):
+            self._in_loop = LoopWriter(loop, self.handle, self._lag, self._write_planned, self._end_write)
 
     async def wait_until_saved(self) -> bool:
         """Wait until everything added so far is saved, or the store has refused it; whether it is saved."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def settle() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        def tell() -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                return  # the event loop is closed, and with it what waited
-
-        wanted = self._request_write(tell)
+        done, tell = make_settled()
+        wanted = self._request_write(tell, begins=True)
         if wanted > self._last_saved:
             await done
         return wanted <= self._last_saved
@@ -129,9 +124,15 @@ class JournalWriter:
         """The same as `wait_until_saved` for callers without an event loop: it blocks."""
         done = threading.Event()
         wanted = self._request_write(done.set)
+        self.finish_begun()
         if wanted > self._last_saved:
             done.wait()
         return wanted <= self._last_saved
+
+    def finish_begun(self) -> None:
+        """Wait for what the event loop writes; blocks."""
+        if self._in_loop is not None:
+            self._in_loop.finish()
 
     def lines(self, after: int = 0) -> Iterator[tuple[int, bytes]]:
         """The numbers and encoded forms of the records after a number, including those that are only in memory."""
@@ -177,6 +178,8 @@ class JournalWriter:
         """Close, and wait at most so many seconds for it."""
         with self._changed:
             self._closing = self._closing or f"The session {self.handle.session_id!r} is closed."
+        self.finish_begun()
+        with self._changed:
             thread = self._thread
             self._changed.notify_all()
         if thread is threading.current_thread():
@@ -193,33 +196,72 @@ class JournalWriter:
             if self._closed:
                 return
             self._closed = self._last_try = True
-            _open_journals.discard(self)
+            open_journals.discard(self)
         if self._pending:
             _log.error("%d records of session %r were not kept: %s", *self._count_unsaved(), self.degraded)
         self.handle.close()
 
+    @property
+    def _is_begun(self) -> bool:
+        return self._in_loop is not None and self._in_loop.is_writing
+
     def _count_unsaved(self) -> tuple[int, str]:
         return len(self._pending), self.handle.session_id
 
-    def _request_write(self, tell: Callable[[], None]) -> int:
-        """Request the writing of everything added so far; the number of its last record."""
+    def _request_write(self, tell: Callable[[], None], *, begins: bool = False) -> int:
+        """Request the writing of everything added so far; the number of its last record.
+
+        With `begins` the running event loop writes it, if the store can do that.
+        """
         with self._changed:
             wanted = self._seq
             if wanted <= self._last_saved:
                 return wanted
             self._waiting.append((wanted, tell))
+            if begins and self._begin_write():
+                return wanted
             if not self._closing:
                 self._wake()
             alone = self._thread is None
             if self._thread is not None:
-                self._thread.name = _BUSY_NAME
+                self._thread.name = BUSY_NAME
         if alone:
             self._write_in_caller()
         return wanted
 
+    def _plan_write(self) -> None:
+        """Have written what was added, a moment later: mostly something waits for it before."""
+        self._due = time.monotonic() + self._lag
+        if self._in_loop is None or self.degraded is not None or not self._in_loop.plan():
+            self._wake()
+
+    def _write_planned(self) -> None:
+        with self._changed:
+            if self._pending and not self._begin_write():
+                self._wake()
+
+    def _begin_write(self) -> bool:
+        """Have the event loop write the next group; false if that is for a thread."""
+        if self._in_loop is None or self._is_writing or self._closing or self.degraded is not None:
+            return False
+        return self._in_loop.is_writing or self._in_loop.begin(self._pending[:_MAX_GROUP])
+
+    def _end_write(self, group: list[Record], is_saved: bool) -> None:
+        """The event loop has written a group, or a thread is to."""
+        with self._changed:
+            assert self._in_loop is not None
+            self._in_loop.note_end()
+        if is_saved:
+            self._finish_group(group, None)
+        with self._changed:
+            if self._pending and (self._waiting or not is_saved or self._closing):
+                self._wake()
+            elif self._pending:
+                self._plan_write()
+
     def _wake(self) -> None:
         if self._thread is None:
-            thread = threading.Thread(target=self._run_thread, name=_BUSY_NAME, daemon=True)
+            thread = threading.Thread(target=self._run_thread, name=BUSY_NAME, daemon=True)
             try:
                 thread.start()
             except RuntimeError:
@@ -234,6 +276,7 @@ class JournalWriter:
     def _write_in_caller(self) -> None:
         """Write in the caller's thread, because there is no other one, and wake all that wait."""
         with self.at_work:
+            self.finish_begun()
             while not self._last_try and (group := self._take_group()):
                 refused = self._try_append(group)
                 self._finish_group(group, refused)
@@ -267,7 +310,7 @@ class JournalWriter:
                 # Only after each outcome is on its way: a virtual clock that skips idle time must not skip that.
                 if self._thread is not None and not (self._pending and self.degraded is None):
                     self._thread.name = _IDLE_NAME
-                woken = not self._closing and self._changed.wait(pause)
+                woken = (self._is_begun or not self._closing) and self._changed.wait(pause)
                 if self._closing and (self._last_try or not self._pending):
                     return self._end_thread()
                 if not woken and not self._pending:
@@ -277,11 +320,12 @@ class JournalWriter:
         """The next records to write. A refusal wakes those that wait by now; those that come later get another try."""
         with self._changed:
             self._answering = len(self._waiting)
+            self._is_writing = bool(self._pending)
             return self._pending[:_MAX_GROUP]
 
     def _compute_wait(self) -> float:
         """Seconds until a group is due."""
-        if not self._pending or self._last_try:
+        if not self._pending or self._last_try or self._is_begun:
             return self._idle
         return 0.0 if self._waiting or self._closing else self._due - time.monotonic()
 
@@ -292,6 +336,7 @@ class JournalWriter:
 
     def _finish_group(self, group: list[Record], refused: str | None) -> None:
         with self._changed:
+            self._is_writing = False
             if refused is None:
                 del self._pending[: len(group)]
                 self._last_saved = group[-1].seq
@@ -329,7 +374,7 @@ class JournalWriter:
         self.at_work = threading.RLock()
         self._closed = self._last_try = True
         self._thread = None
-        self._pending, self._waiting = [], []
+        self._pending, self._waiting, self._in_loop = [], [], None
         self._closing = self.degraded = (
             f"The session {self.handle.session_id!r} belongs to the process that this one was forked from; "
             "open it again in this process."
@@ -338,54 +383,3 @@ class JournalWriter:
     def __repr__(self) -> str:
         unsaved = self._seq - self._last_saved
         return f"JournalWriter({self.handle.session_id!r}, {self._seq} records, {unsaved} not saved yet)"
-
-
-def close_in_thread(unused: JournalWriter | Handle) -> None:
-    """Close what is no longer used, as a finalizer does: in another thread, and wait at most 1 s for it.
-
-    The garbage collector may call this in a thread that holds a lock which the journal needs to write the rest.
-    """
-    closing = threading.Thread(target=unused.close, name="steersman-close", daemon=True)
-    try:
-        closing.start()
-    except RuntimeError:
-        unused.close()  # the interpreter is ending and starts no more threads
-        return
-    # A journal's own thread must not wait for another journal.
-    if not threading.current_thread().name.startswith(_BUSY_NAME):
-        closing.join(_CLOSE_PATIENCE)
-
-
-_open_journals: WeakSet[JournalWriter] = WeakSet()
-
-
-def _close_all() -> None:
-    """At the end of the process: write what is left."""
-    for journal in list(_open_journals):
-        journal.close_within(_PATIENCE)
-
-
-class _Fork:
-    """Makes a fork wait until no store is at work, so that no child gets a copy of a store in mid-transaction."""
-
-    def __init__(self) -> None:
-        self._held: list[threading.RLock] = []
-
-    def before(self) -> None:
-        locks = [journal.at_work for journal in list(_open_journals)]
-        self._held = [lock for lock in locks if lock.acquire(timeout=_PATIENCE)]
-
-    def after_in_parent(self) -> None:
-        held, self._held = self._held, []
-        for lock in held:
-            lock.release()
-
-    def after_in_child(self) -> None:
-        self._held = []
-        for journal in list(_open_journals):
-            journal.disown()
-
-
-_fork = _Fork()
-atexit.register(_close_all)
-os.register_at_fork(before=_fork.before, after_in_parent=_fork.after_in_parent, after_in_child=_fork.after_in_child)

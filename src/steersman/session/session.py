@@ -19,8 +19,9 @@ from steersman.context.repair import Recovery
 from steersman.provider.models.registry import find_known_keys
 from steersman.session.contents import SessionContents
 from steersman.session.index import Index
-from steersman.session.journal import JournalWriter, close_in_thread
+from steersman.session.journal import JournalWriter
 from steersman.session.listening import Listening
+from steersman.session.open_journals import close_in_thread
 from steersman.session.opening import (
     Where,
     create_handle,

@@ -230,6 +230,27 @@ class ReleasedHandle(SharedHandle, Protocol):
         ...
 
 
+class Finishing(Protocol):
+    """Something that was begun in an event loop, and that any thread may finish."""
+
+    def finish(self) -> None:
+        """Return once it is over; blocks."""
+        ...
+
+
+@runtime_checkable
+class LoopHandle(Handle, Protocol):
+    """One open session whose writer may append from an event loop, without a thread that waits for the store."""
+
+    def begin_append(self, records: Sequence[Record], tell: Callable[[bool], None], /) -> Finishing | None:
+        """Begin to append records, which follow `last_seq`, in the running event loop.
+
+        `tell` is called once with whether they are saved, in the event loop, or in a thread that could not wait for it.
+        If they may not be, they are to be given to `append`. `None` if they are from the beginning.
+        """
+        ...
+
+
 class Following(Protocol):
     """What one process hears of a session that another one writes."""
 
@@ -287,6 +308,11 @@ def is_followed(handle: Handle) -> TypeGuard[FollowedHandle]:
 def can_look(handle: Handle) -> TypeGuard[ReleasedHandle]:
     """Whether a handle can be closed with a last look at the queue, found as `is_shared` does."""
     return hasattr(type(handle), "close_and_look")
+
+
+def can_begin(handle: Handle) -> TypeGuard[LoopHandle]:
+    """Whether records can be appended from an event loop, found as `is_shared` does."""
+    return hasattr(type(handle), "begin_append")
 
 
 def call_wake(wake: Callable[[], None]) -> None:

@@ -23,10 +23,10 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.session.database import Database, Way
 
 from steersman.session.records import Record
-from steersman.session.stores.postgres.connection import ServerAddress, hash_to_int64
+from steersman.session.stores.postgres.connection import ServerAddress
 from steersman.session.stores.postgres.idle import MOST_IDLE
 from steersman.session.stores.postgres.store import PostgresStore
-from steersman.session.stores.postgres.tables import TABLES
+from steersman.session.stores.postgres.tables import TABLES, hash_to_int64
 from steersman.session.stores.store import (
     Problem,
     SessionBusy,

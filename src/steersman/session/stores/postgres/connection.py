@@ -5,6 +5,7 @@ No error text contains a password. A forked child does not use its parent's conn
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import re
@@ -12,7 +13,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -20,7 +20,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import LockNotAvailable
 
+from steersman.session.stores.postgres.deadline import ServerTimeout, limit_time
 from steersman.session.stores.postgres.idle import IdleConnections, disown_idle_connections
+from steersman.session.stores.postgres.sent import SentStatement, SocketWatch
 from steersman.session.stores.postgres.tables import (
     CONFIGURE,
     FIND_AND_READ,
@@ -29,13 +31,14 @@ from steersman.session.stores.postgres.tables import (
     LOCK_AND_OWN,
     LOCK_TIMEOUT,
     NEXT_NUMBER,
+    PREPARE_APPEND,
+    PREPARED_APPEND,
     TABLES,
     TERMINATE_HOLDER,
+    hash_to_int64,
+    make_lock_key,
 )
 from steersman.session.stores.store import StoreFailed
-
-if TYPE_CHECKING:
-    from psycopg.abc import PQGen
 
 _T = TypeVar("_T")
 Row: TypeAlias = tuple[Any, ...]
@@ -47,10 +50,6 @@ _DAMAGED = ("XX001", "XX002")
 _SECRETS = ("password", "sslpassword", "oauth_client_secret")
 # What notices a server that is gone without a word, on both sides.
 _ALIVE = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-
-
-class ServerTimeout(psycopg.OperationalError):
-    """The server did not answer in time."""
 
 
 class DataCorrupted(StoreFailed):
@@ -67,6 +66,11 @@ class Connection(psycopg.Connection[Row]):
     has_queue: bool = False
     """Whether there is a queue, which the first versions did not make."""
     takes_writes: bool = False
+    takes_appends: bool = False
+    """Whether the statement that appends records is prepared."""
+    sent: SentStatement | None = None
+    """What was sent from an event loop and is not answered yet."""
+    _watch: SocketWatch | None = None
     next_number: tuple[int, int] | None = None
     """The number of the next session that is made for others, and the counter that it was taken from."""
 
@@ -91,6 +95,25 @@ class Connection(psycopg.Connection[Row]):
                     self.execute(table)
                 (self.tables, _) = self.execute(FIND_TABLES).fetchone() or (None, False)
         self.has_queue = True
+
+    def prepare_append(self) -> None:
+        """Prepare the statement that appends records, for event loops."""
+        if not self.takes_appends:
+            self.execute(PREPARE_APPEND)
+            self.takes_appends = True
+
+    def watch(self) -> None:
+        """Have the running event loop read the answer to what was sent."""
+        loop = asyncio.get_running_loop()
+        if self._watch is None or self._watch.loop is not loop:
+            self._stop_watching()
+            self._watch = SocketWatch(loop, self.pgconn.socket, self._look)
+        self._watch.start()
+
+    def close(self) -> None:
+        """Close it; closing twice does nothing."""
+        self._stop_watching()
+        super().close()
 
     def take_number(self) -> tuple[int, int]:
         """The number of a new session, and the counter it is from."""
@@ -131,7 +154,7 @@ class Connection(psycopg.Connection[Row]):
 
     def find_held(self, places: Iterable[str]) -> set[str]:
         """Those of these sessions, each as `make_place` says it, whose lock a connection holds."""
-        keys = {_make_lock_key(place): place for place in places}
+        keys = {make_lock_key(place): place for place in places}
         return {keys[key] for (key,) in self.execute(HOLDERS, (list(keys),))}
 
     def terminate_holder(self, number: int) -> None:
@@ -144,11 +167,22 @@ class Connection(psycopg.Connection[Row]):
 
     def disown(self) -> None:
         """In a forked child: the connection is the parent's, and must neither be used nor kept from ending with it."""
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.disown()
         if not self.closed:
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, self.pgconn.socket)
             os.close(nothing)
             self.close()
+
+    def _look(self) -> bool:
+        return self.sent is not None and self.sent.look()
+
+    def _stop_watching(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
 
     def _try_lock(self, number: int) -> bool:
         (had,) = self.execute("SELECT pg_try_advisory_lock(%s)", (self._make_lock_key(number),)).fetchone() or (False,)
@@ -165,38 +199,16 @@ class Connection(psycopg.Connection[Row]):
         return True
 
     def _make_lock_key(self, number: int) -> int:
-        return _make_lock_key(self.make_place(number))
+        return make_lock_key(self.make_place(number))
 
     if not TYPE_CHECKING:  # between its versions the driver adds parameters
 
         def wait(self, gen, *args, **named):
             try:
-                return super().wait(_limit_time(gen, time.monotonic() + self.timeout), *args, **named)
+                return super().wait(limit_time(gen, time.monotonic() + self.timeout), *args, **named)
             except ServerTimeout:
                 self.close()
                 raise
-
-
-def _make_lock_key(place: str) -> int:
-    return hash_to_int64(f"steersman {place}")
-
-
-def hash_to_int64(text: str) -> int:
-    """64 bits for a text, as PostgreSQL has them."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
-
-
-def _limit_time(work: PQGen[_T], deadline: float) -> PQGen[_T]:
-    """The same work with a deadline: the driver resumes this generator again and again while it waits."""
-    try:
-        state = next(work)
-        while True:
-            ready = yield state
-            if not ready and time.monotonic() > deadline:
-                raise ServerTimeout("the server gave no answer in time")
-            state = work.send(ready)
-    except StopIteration as done:
-        return done.value
 
 
 class ServerAddress:
@@ -285,6 +297,7 @@ class ReconnectingConnection:
         with self._lock:
             if self.closed:
                 raise StoreFailed(f"{what}: it is closed.")  # by another thread, and must not connect again
+            self._finish_sent()
             if self._connection is None and not self.forked:
                 self._connection = self.address.idle.take(write=self.write)
             tried = self._connection
@@ -300,12 +313,33 @@ class ReconnectingConnection:
         # Outside of the handler: the cause would show the driver's text, with the secrets in it.
         raise failure
 
+    def send(self, token: str, values: Sequence[bytes], take: Callable[[int], None]) -> SentStatement | None:
+        """Send the statement that appends from the running event loop; `take` is called as by `SentStatement`.
+
+        `None` if that cannot be done without waiting, or if this connection is not the one that this token is of.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            connection = self._connection
+            if connection is None or connection.token != token or not connection.takes_appends or connection.sent:
+                return None
+            sent = SentStatement(connection, self._lock, take)
+            try:
+                connection.watch()
+            except NotImplementedError:
+                return None  # an event loop that watches no sockets
+            return sent if sent.send(PREPARED_APPEND, values) else None
+        finally:
+            self._lock.release()
+
     def close(self, *, has_locks: bool = False, last: Callable[[Connection], object] | None = None) -> None:
         """Close it: a connection that still works is kept for another one, without its locks.
 
         `last` is called once it has no locks any more, unless it is broken.
         """
         with self._lock:
+            self._finish_sent()
             self.closed = True
             connection, self._connection = self._connection, None
         if connection is None:
@@ -324,6 +358,10 @@ class ReconnectingConnection:
                 self.address.idle.keep(connection)
             else:
                 connection.close()
+
+    def _finish_sent(self) -> None:
+        if self._connection is not None and self._connection.sent is not None:
+            self._connection.sent.finish()
 
     def disown(self) -> None:
         """In a forked child: the connection is the parent's."""

@@ -8,13 +8,12 @@ takes the lock again, and writes nothing more if another one has opened the sess
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
-from steersman.session.records import Record, encode, make_title
+from steersman.session.records import Record, encode
+from steersman.session.stores.postgres.append import Origin, UnexpectedLastSeq, add_lines, pack_append
 from steersman.session.stores.postgres.tables import (
-    APPEND,
     CHANNEL,
     COUNT,
     DELETE,
@@ -31,7 +30,6 @@ from steersman.session.stores.postgres.tables import (
     Line,
     check_queued,
     compute_checksum,
-    split_groups,
 )
 from steersman.session.stores.store import (
     QUEUE_PAGE,
@@ -41,7 +39,6 @@ from steersman.session.stores.store import (
     SessionNotFound,
     check_sequence,
     describe_range,
-    find_queue_numbers,
     make_busy_error,
     make_read_only_error,
     make_taken_error,
@@ -51,6 +48,7 @@ from steersman.types.content import replace_lone_surrogates
 if TYPE_CHECKING:
     from steersman.session.stores.postgres.connection import Connection, ReconnectingConnection, Row
     from steersman.session.stores.postgres.follow import Followers
+    from steersman.session.stores.store import Finishing
 
 _T = TypeVar("_T")
 
@@ -105,8 +103,7 @@ class PostgresHandle:
             self._check_epoch(connection)  # another one may have it by now, and for good
         if not connection.lock_session(self._number, self._token):
             raise make_busy_error(self.session_id)
-        self._token = connection.token
-        self._place = connection.make_place(self._number)
+        self._note_lock(connection)
 
     def lock_and_own(self, connection: Connection) -> None:
         """Take the lock and become the owner, in one statement if the lock is free."""
@@ -116,7 +113,7 @@ class PostgresHandle:
             # Between the query and the lock, another writer may have added records or deleted the session.
             self.own(connection)
             return
-        self._token, self._place = connection.token, connection.make_place(self._number)
+        self._note_lock(connection)
         self._become_owner(number, last, epoch)
 
     def own(self, connection: Connection) -> None:
@@ -124,6 +121,10 @@ class PostgresHandle:
         values = (self.session_id, str(connection.tables))
         number, last, epoch, _ = connection.execute(OWN, values).fetchone() or self._raise_not_found()
         self._become_owner(number, last, epoch)
+
+    def _note_lock(self, connection: Connection) -> None:
+        self._token, self._place = connection.token, connection.make_place(self._number)
+        connection.prepare_append()
 
     def _become_owner(self, number: int | None, last: int, epoch: int) -> None:
         if number is None:
@@ -139,8 +140,7 @@ class PostgresHandle:
             connection.terminate_holder(self._number)
             self.own(connection)
             if connection.lock_session(self._number):
-                self._token = connection.token
-                self._place = connection.make_place(self._number)
+                self._note_lock(connection)
                 values = (CHANNEL, self._place, self._number)
                 epoch, self._last, _ = connection.execute(TAKEN, values).fetchone() or self._raise_not_found()
                 if epoch != self.epoch:
@@ -214,6 +214,18 @@ class PostgresHandle:
             self._write(lambda connection: self._append(connection, lines, records))
             self._last = lines[-1].seq
 
+    def begin_append(self, records: Sequence[Record], tell: Callable[[bool], None], /) -> Finishing | None:
+        """Send these from the running event loop, which reads the answer."""
+        lines = self._encode_lines(records)
+        packed = pack_append(Origin.of(self._number, self.epoch, records), self._last, lines)
+
+        def take(added: int) -> None:
+            if added == len(lines):
+                self._last = lines[-1].seq
+            tell(added == len(lines))
+
+        return None if packed is None or self._token is None else self._link.send(self._token, packed, take)
+
     def lines(self, after: int = 0, /) -> Iterator[tuple[int, bytes]]:
         """The encoded records after a number, in order, a page at a time; damage is reported in `problems`."""
         expected = after + 1
@@ -286,38 +298,12 @@ class PostgresHandle:
 
     def _append(self, connection: Connection, lines: Sequence[Line], records: Sequence[Record]) -> None:
         """Add these in one transaction, without those of a commit that succeeded although its answer was lost."""
-        values = {
-            "number": self._number,
-            "epoch": self.epoch,
-            "heard": find_queue_numbers(records),
-            "title": make_title(records).encode(),
-            "updated": max(record.time for record in records),
-        }
+        origin = Origin.of(self._number, self.epoch, records)
         try:
-            self._add(connection, self._last, lines, values)
-        except _UnexpectedLastSeq:
+            add_lines(connection, origin, self._last, lines)
+        except UnexpectedLastSeq:
             known = self._count_written_lines(connection, lines)
-            self._add(connection, self._last + known, lines[known:], values)
-
-    def _add(self, connection: Connection, after: int, lines: Sequence[Line], values: Mapping[str, object]) -> None:
-        groups = list(split_groups(lines))
-        with connection.transaction() if len(groups) > 1 else nullcontext():
-            for group in groups:
-                seqs, checksums, data = zip(*group, strict=True)
-                added = connection.execute(
-                    APPEND,
-                    {
-                        **values,
-                        "after": after,
-                        "last": seqs[-1],
-                        "seqs": list(seqs),
-                        "checksums": list(checksums),
-                        "data": list(data),
-                    },
-                ).rowcount
-                if added != len(group):
-                    raise _UnexpectedLastSeq
-                after = seqs[-1]
+            add_lines(connection, origin, self._last + known, lines[known:])
 
     def _count_written_lines(self, connection: Connection, lines: Sequence[Line]) -> int:
         """Count those that are stored already; raises `SessionBusy` if other records are stored there."""
@@ -391,7 +377,3 @@ class PostgresHandle:
             return
         self._lost.append((first, last))
         self._problems.append(Problem(describe_range(first, last), "Damaged, and left out."))
-
-
-class _UnexpectedLastSeq(Exception):
-    """The last number of the session is not the expected one."""

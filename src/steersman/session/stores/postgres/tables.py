@@ -172,21 +172,34 @@ FIND_AND_READ: Final[LiteralString] = f"""
     WHERE sessions.id = %(id)s ORDER BY page.seq
 """
 # Only after the record it was meant to follow, and only by the owner: both are judged in the same statement.
-APPEND: Final[LiteralString] = """
+_APPEND: Final[LiteralString] = """
     WITH changed AS (
         UPDATE steersman_sessions SET
-            last = %(last)s,
-            updated = greatest(updated, %(updated)s),
-            title = CASE title WHEN '' THEN %(title)b ELSE title END
-        WHERE number = %(number)s AND last = %(after)s AND epoch = %(epoch)s RETURNING number
+            last = {last},
+            updated = greatest(updated, {updated}),
+            title = CASE title WHEN '' THEN {title} ELSE title END
+        WHERE number = {number} AND last = {after} AND epoch = {epoch} RETURNING number
     ), heard AS (
         UPDATE steersman_queue SET data = NULL, checksum = 0 FROM changed
-        WHERE session = changed.number AND steersman_queue.number = ANY(%(heard)s::bigint[])
+        WHERE session = changed.number AND steersman_queue.number = ANY({heard})
     )
     INSERT INTO steersman_records (session, seq, checksum, data)
     SELECT changed.number, added.seq, added.checksum, added.data
-    FROM changed, unnest(%(seqs)s::bigint[], %(checksums)s::bigint[], %(data)b::bytea[]) AS added (seq, checksum, data)
+    FROM changed, unnest({seqs}, {checksums}, {data}) AS added (seq, checksum, data)
 """
+APPEND: Final[LiteralString] = _APPEND.format(
+    last="%(last)s", updated="%(updated)s", title="%(title)b", number="%(number)s", after="%(after)s",
+    epoch="%(epoch)s", heard="%(heard)s::bigint[]", seqs="%(seqs)s::bigint[]", checksums="%(checksums)s::bigint[]",
+    data="%(data)b::bytea[]",
+)  # fmt: skip
+PREPARED_APPEND: Final = "steersman_append"
+PREPARE_APPEND: Final[LiteralString] = (
+    "PREPARE steersman_append (bigint, bigint, bigint, bigint, float8, bytea, bigint[], bigint[], bigint[], bytea[]) AS"
+    + _APPEND.format(
+        number="$1", epoch="$2", after="$3", last="$4", updated="$5", title="$6", heard="$7", seqs="$8",
+        checksums="$9", data="$10",
+    )
+)  # fmt: skip
 WRITTEN: Final[LiteralString] = (
     "SELECT seq, checksum FROM steersman_records WHERE session = %s AND seq > %s ORDER BY seq"
 )
@@ -231,6 +244,16 @@ class Line(NamedTuple):
     seq: int
     checksum: int
     data: bytes
+
+
+def hash_to_int64(text: str) -> int:
+    """64 bits for a text, as PostgreSQL has them."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+
+
+def make_lock_key(place: str) -> int:
+    """The key of the advisory lock of a session, by what a notification about it says."""
+    return hash_to_int64(f"steersman {place}")
 
 
 def compute_checksum(number: int, seq: int, data: bytes) -> int:
