@@ -9,7 +9,7 @@ import msgspec
 from steersman.provider.wires.openai_chat.calls import Calls, OpenCall
 from steersman.provider.wires.openai_chat.chunks import CallPiece, Delta
 from steersman.provider.wires.openai_chat.thinking import Details, TagSplitter, is_signature, split_parts
-from steersman.provider.wires.protocol import check_call_count
+from steersman.provider.wires.protocol import MAX_TOOL_CALLS, check_call_count
 from steersman.types.content import (
     Content,
     TextContent,
@@ -150,7 +150,8 @@ class Blocks(msgspec.Struct, eq=False):
 
     def _start_block(self, kind: str, out: list[StreamEvent]) -> None:
         self._has_stopped = False
-        self._stop_block(out)
+        if self._open:
+            self._stop_block(out)
         if self._waiting is not None:
             self._start_call(self._waiting, out)
         self._open = kind
@@ -163,8 +164,6 @@ class Blocks(msgspec.Struct, eq=False):
 
     def _stop_block(self, out: list[StreamEvent]) -> None:
         """Stop the open text or thinking block."""
-        if not self._open:
-            return
         if self._held:
             self._held = ""
             self.parts.append("\ufffd")
@@ -186,7 +185,8 @@ class Blocks(msgspec.Struct, eq=False):
         """Add a piece of a call, entry `place` of `of` in its chunk, and return the call."""
         self._has_stopped = False
         self.growing = None
-        self._stop_block(out)
+        if self._open:
+            self._stop_block(out)
         if self._calls is None:
             self._calls = Calls(self._names.known)
         calls = self._calls
@@ -212,7 +212,8 @@ class Blocks(msgspec.Struct, eq=False):
         index = call.index = len(self._content)
         self._content.append(call)
         self._begun += 1
-        check_call_count(self._begun)
+        if self._begun > MAX_TOOL_CALLS:
+            check_call_count(self._begun)
         out.append(ToolCallStart(index, call.id, self._names.from_wire(call.name)))
         return index
 
@@ -232,7 +233,8 @@ class Blocks(msgspec.Struct, eq=False):
             words, thought = self._tags.flush()
             if words:
                 self.add_text("thinking" if thought else "text", words, out)
-        self._stop_block(out)
+        if self._open:
+            self._stop_block(out)
         self._waiting = self.growing = None
         calls = () if self._calls is None else self._calls.all
         for number, call in enumerate(calls):
