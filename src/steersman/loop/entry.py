@@ -45,7 +45,7 @@ from steersman.types.model import StreamFn
 from steersman.types.result import RunResult
 
 # asyncio keeps only weak references to tasks, and a run may outlive every other reference to it.
-_running: set[asyncio.Task[None]] = set()
+_running: dict[asyncio.Task[None], Run] = {}
 
 PromptLike: TypeAlias = MessageLike | Sequence[MessageLike | Content | Sequence[Content | str]]
 """What a run can start with: a string, a message, a dict, a list of content blocks, or a list of these."""
@@ -277,12 +277,11 @@ def start_run(host: Host, start: Start) -> EventStream[Any]:
     stream, token = EventStream(), CancelToken()
     if start.silent:
         stream.channel.detach()
-    begin = partial(_begin_run, host, start, client, token, stream.channel)
     if _has_running_loop():
         stream.bind(start=None, cancel=token.cancel)
-        begin()
+        _begin_run(host, start, client, token, stream.channel)
     else:
-        stream.bind(start=begin, cancel=token.cancel)
+        stream.bind(start=partial(_begin_run, host, start, client, token, stream.channel), cancel=token.cancel)
     return stream
 
 
@@ -299,9 +298,12 @@ def _begin_run(host: Host, start: Start, client: ModelClient, token: CancelToken
         watcher.watch_run(run)
     open_inbox(run)  # before the task's first step: what is queued right after prompt() is for this run
     run.task = task = asyncio.get_running_loop().create_task(run_loop(run))
-    _running.add(task)
-    task.add_done_callback(_running.discard)
-    task.add_done_callback(partial(ensure_ended, run))
+    _running[task] = run
+    task.add_done_callback(_end_run)
+
+
+def _end_run(task: asyncio.Task[None]) -> None:
+    ensure_ended(_running.pop(task))
 
 
 def _check_idle(context: AgentContext) -> None:

@@ -59,7 +59,7 @@ async def run_loop(run: Run) -> None:
         raise asyncio.CancelledError
 
 
-def ensure_ended(run: Run, _task: asyncio.Task[None]) -> None:
+def ensure_ended(run: Run) -> None:
     """End a run whose task was cancelled before its first step: its coroutine never ran."""
     if run.ending.phase < Phase.ENDED:
         _accept_prompts(run)

@@ -309,6 +309,13 @@ class Frame:
         self._start = len(before)
         self._end = -len(after)
 
+    def read_word(self, event: tuple[str, str]) -> str:
+        """Return the text of an event, or nothing if it does not match the frame or has escapes."""
+        name, data = event
+        word = data[self._start : self._end]
+        fits = not name and data.startswith(self._before) and data.endswith(self._after) and word.isprintable()
+        return word if fits and '"' not in word and "\\" not in word else ""
+
     def read_words(self, events: Sequence[tuple[str, str]], start: int) -> list[str]:
         """Return the texts of the events from `start` on, up to one that does not match the frame or has escapes."""
         before, after, first, last = self._before, self._after, self._start, self._end
@@ -340,11 +347,7 @@ class Frame:
 
 
 def find_frame(data: str, words: str) -> Frame | None:
-    """Find the frame of a chunk with this text, or return `None`.
-
-    The text may occur elsewhere in the chunk. So it is replaced by another text: if that is then the content, the place
-    is right.
-    """
+    """Find the frame of a chunk with this text, or return `None`: the place where another text would be the content."""
     for head, tail in _find_places(data, f'"{words}"'):
         if _has_content(f'{head}"{words}{_PROBE}"{tail}', words + _PROBE):
             return Frame(f'{head}"', f'"{tail}')
@@ -377,20 +380,20 @@ def find_argument_frame(data: str, words: str) -> Frame | None:
 
 
 def _has_arguments(data: str, words: str) -> bool:
-    try:
-        chunk: Chunk = decode_chunk(data)
-    except msgspec.DecodeError:
-        return False
-    delta = chunk.choices[0].delta if chunk.choices else None
+    delta = _decode_delta(data)
     calls = None if delta is None else delta.tool_calls
     function = calls[0].function if calls else None
     return function is not None and function.arguments == words
 
 
 def _has_content(data: str, words: str) -> bool:
+    delta = _decode_delta(data)
+    return delta is not None and delta.content == words
+
+
+def _decode_delta(data: str) -> Delta | None:
     try:
         chunk: Chunk = decode_chunk(data)
     except msgspec.DecodeError:
-        return False
-    delta = chunk.choices[0].delta if chunk.choices else None
-    return delta is not None and delta.content == words
+        return None
+    return chunk.choices[0].delta if chunk.choices else None

@@ -89,7 +89,7 @@ class OpenAIChatDecoder(msgspec.Struct, eq=False):
 
     def feed_all(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> None:
         """Decode several events, up to the terminal one."""
-        at, end, blocks = 0, 0 if self.done else len(events), self._blocks
+        at, end, blocks = self._read_word(events, out), 0 if self.done else len(events), self._blocks
         while at < end:
             # The fast path: nearly every event holds only more text, or more arguments.
             call = blocks.growing
@@ -120,6 +120,18 @@ class OpenAIChatDecoder(msgspec.Struct, eq=False):
                 extended = blocks.has_open_text and self._extend_text(chunk, event, data, out)
             if not extended:
                 self._add_chunk(chunk, event, data, out)
+
+    def _read_word(self, events: Sequence[tuple[str, str]], out: list[StreamEvent]) -> int:
+        """Append the text of an event that comes alone, in the frame that is known; returns how many events it was."""
+        frame, blocks = self._frame, self._blocks
+        if len(events) != 1 or frame is None or not blocks.has_open_text or blocks.growing is not None:
+            return 0
+        word = frame.read_word(events[0])
+        if not word:
+            return 0
+        blocks.parts.append(word)
+        out.append(TextDelta(word, blocks.index))
+        return 1
 
     def _read_framed(self, frame: Frame, events: Sequence[tuple[str, str]], at: int, out: list[StreamEvent]) -> int:
         """Append what comes in a frame that is known already; returns how many events it was."""
