@@ -337,6 +337,30 @@ def test_a_forbidden_absolute_path_is_forbidden_with_any_number_of_slashes(path:
 
 
 @pytest.mark.parametrize(
+    "pattern", ["{above}", "{above}/**", "{above}/*/app", "{real}", "{real}/**", "/", "/**", ".", "./"]
+)
+def test_a_folder_that_holds_the_workspace_is_forbidden_with_all_that_is_in_it(pattern: str, tmp_path: Path) -> None:
+    real = tmp_path / "live" / "app"
+    real.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    rule = f"write({pattern.format(above=tmp_path, real=real)})"
+    for workspace in (real, tmp_path / "link"):
+        policy = Approval("bypass", deny=[rule], workspace=workspace)
+        for path in ("a", "src/a", f"{workspace}/a"):
+            assert says(policy, "write", path=path) == "deny"
+        assert policy.find_path_denial("write", f"{real}/a") == rule
+
+
+def test_the_name_of_a_folder_above_the_workspace_forbids_nothing_in_it(tmp_path: Path) -> None:
+    policy = Approval(
+        "bypass", deny=["write(live)", "write(*/live/**)", "write(/live/**)"], workspace=tmp_path / "live"
+    )
+    assert says(policy, "write", path="a") == "allow"
+    assert policy.find_path_denial("write", f"{tmp_path}/live/a") == ""
+    assert says(Approval(allow=["write(.)", "write(/**)"], workspace=tmp_path), "write", path="a") == "ask"
+
+
+@pytest.mark.parametrize(
     ("path", "outcome"),
     [(".", "ask"), ("src", "allow"), ("secrets", "deny"), ("secrets/deep", "deny"), ("/", "ask"), ("", "ask")],
 )

@@ -94,7 +94,7 @@ class PathPattern:
 
     def match_forms(self, forms: PathForms, *, below: bool) -> Match:
         """Whether a path matches, or may match, that was read with the roots of this pattern."""
-        if any(self.loose.fullmatch(form) for form in forms.seen):
+        if any(self.loose.fullmatch(form) for form in (forms.whole if self.absolute else forms.seen)):
             return "yes"
         if below and any(self._may_lead_below(form) for form in forms.given):
             return "maybe"
@@ -102,7 +102,9 @@ class PathPattern:
 
     def covers(self, path: str) -> bool:
         """Whether a real, absolute path matches."""
-        return self.loose.fullmatch(fold_lookalikes(_make_relative(path, self.roots))) is not None
+        # The workspace may be in a folder that an absolute pattern names.
+        form = _make_absolute(path, self.roots) if self.absolute else _make_relative(path, self.roots)
+        return self.loose.fullmatch(fold_lookalikes(form)) is not None
 
     def _may_lead_below(self, path: str) -> bool:
         """Whether a matching path lies in that folder, or may."""
@@ -114,13 +116,18 @@ class PathPattern:
 
 
 class PathForms:
-    """A path as the rules of `deny` and `ask` see it: the forms in which it may be meant, relative to the workspace."""
+    """A path as the rules of `deny` and `ask` see it: the forms in which it may be meant.
 
-    __slots__ = ("given", "seen", "turns_back")
+    `seen` are relative to the workspace, `whole` are absolute.
+    """
+
+    __slots__ = ("given", "seen", "turns_back", "whole")
 
     def __init__(self, path: str, roots: tuple[str, ...]) -> None:
         self.given = {path, path.replace("\\", "/"), _expand_home(path)}
-        self.seen = {fold_lookalikes(_make_relative(form.strip(), roots)) for form in self.given}
+        found = {_make_relative(form.strip(), roots) for form in self.given}
+        self.seen = {fold_lookalikes(form) for form in found}
+        self.whole = {fold_lookalikes(_make_absolute(form, (root,))) for form in found for root in roots}
         self.turns_back = _turns_back(path)
 
 
@@ -179,14 +186,15 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     text = _join_slashes(normpath(os.path.expanduser(text) if text.startswith("~/") else text))
     for root in roots:
         text = text.removeprefix(f"{root.rstrip('/')}/")
-    loose = fold_lookalikes(text)
+    # The workspace as a whole is all that is in it.
+    loose = "**" if text in ("", ".") else fold_lookalikes(text)
     # A forbidden folder is forbidden with its content, and a name without a folder is forbidden in every folder.
     anywhere = "" if "/" in loose else "(?:.*/)?"
     start = re.split(r"[*?]", loose, maxsplit=1)[0] if not anywhere else ""
     return PathPattern(
         roots,
         re.compile(translate_pattern(text), re.DOTALL),
-        re.compile(f"{anywhere}{translate_pattern(loose.removesuffix('/**'))}(?:/.*)?", re.DOTALL),
+        re.compile(f"{anywhere}{translate_pattern(loose.removesuffix('/**').rstrip('/'))}(?:/.*)?", re.DOTALL),
         start.rstrip("/") if start == loose else start.rpartition("/")[0],
         text.startswith("/"),
     )
