@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from math import inf
 from typing import Any
 
 import msgspec
@@ -91,6 +90,8 @@ class Exchange(msgspec.Struct, eq=False):
     # What was read and not passed on yet.
     _ahead: list[bytes] = []
     _received: int = 0
+    # When the wait for more behind a complete answer is over, once it has begun.
+    _trailing_until: float | None = None
 
     def __repr__(self) -> str:
         return f"Exchange({self.model.name!r})"  # without the key
@@ -197,10 +198,7 @@ class Exchange(msgspec.Struct, eq=False):
         try:
             chunk = response.read_nowait()
             if not chunk and not response.is_complete:
-                if self._received:
-                    watchdog.arm_for_next_bytes(_TRAILING_SECONDS if is_trailing else inf)
-                else:
-                    watchdog.arm_for_first_byte()
+                self._begin_wait(watchdog, is_trailing=is_trailing)
                 chunk = await response.read(take)
                 watchdog.disarm()
         except asyncio.CancelledError:
@@ -218,6 +216,18 @@ class Exchange(msgspec.Struct, eq=False):
             self._ahead = [chunk[at : at + MAX_PIECE] for at in range(0, len(chunk), MAX_PIECE)][::-1]
             chunk = self._ahead.pop()
         return chunk
+
+    def _begin_wait(self, watchdog: ResponseWatchdog, *, is_trailing: bool) -> None:
+        """Begin to wait for bytes; behind a complete answer, pings do not make the wait longer."""
+        if not self._received:
+            watchdog.arm_for_first_byte()
+        elif not is_trailing:
+            watchdog.arm_for_next_bytes()
+        else:
+            now = asyncio.get_running_loop().time()
+            if self.has_content or self._trailing_until is None:
+                self._trailing_until = now + _TRAILING_SECONDS
+            watchdog.arm_for_next_bytes(self._trailing_until - now)
 
     def note_bytes(self, size: int, events: int) -> None:
         """Count bytes, and the events in them, that were taken while `read` waits: it waits for more from now on."""

@@ -176,6 +176,15 @@ async def test_done_is_the_end_even_if_the_connection_stays_open() -> None:
         assert (result.text, await server.raw[0].wait_for_outcome()) == ("Hello.", "left")
 
 
+async def test_pings_behind_a_finish_reason_do_not_keep_the_answer_back() -> None:
+    """failures.md B8: more may follow, such as the usage, but not for ever."""
+    pings = b": ping\n\n" * 5_000
+    async with OpenAIChatServer(Delivery(said("Hello.") + chunk(None, "stop") + pings, chunk=400, pace=0.1)) as server:
+        async with asyncio.timeout(5):
+            result, _ = await asked(server, "Hi.")
+        assert (result.text, result.end_reason, len(server.requests)) == ("Hello.", "done", 1)
+
+
 @pytest.mark.parametrize("end", [b"", DONE, DONE.rstrip(), DONE.rstrip(b"\n") + b"\r\n\r\n"], ids=range(4))
 async def test_a_finish_reason_and_the_end_make_an_answer(end: bytes) -> None:
     """failures.md B8, B9."""
