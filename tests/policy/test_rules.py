@@ -73,6 +73,17 @@ def test_a_rule_with_the_name_of_an_argument_that_has_none_denies_nothing_and_is
     Approval(deny=["write(year=2026/**)", "deploy(path=x)", "bash(command -v:*)"])
 
 
+@each_row(
+    "rule",
+    ["bash(rm:)", "bash(rm: *)", "bash(rm:**)", "bash(rm,mv)", "bash({rm,mv}:*)", "bash(rm:*,mv:*)", "bash(git:push:*)",
+     "bash(git push:*, git tag:*)", "read(.env:*)", "read('.env')", 'read(".env")'],
+)  # fmt: skip
+def test_a_rule_that_would_deny_nothing_as_it_is_written_is_refused(rule: str) -> None:
+    with pytest.raises(ValueError, match=r"stands only at its end|without quotes"):
+        Approval(deny=[rule])
+    Approval(deny=["bash(:*)", "bash(:)", "bash({ rm x; })", "bash(X=a:b rm:*)", "bash(scp x host:*)"])
+
+
 @each_row("rule", ["bash(rm:*),bash(mv:*)", "bash(rm:*) , read, bash(mv:*)", "read(.env),read(*.pem)"])
 def test_several_rules_in_one_text_of_a_list_would_deny_nothing_and_are_refused(rule: str) -> None:
     with pytest.raises(ValueError, match="in a list, each rule is a text of its own"):

@@ -176,6 +176,8 @@ def parse_path_pattern(pattern: str, roots: tuple[str, ...]) -> PathPattern:
     text = pattern.strip()
     if not text or not text.isprintable():
         raise ValueError("it names no path")
+    if text.endswith(":*") or (text[0] in "'\"" and text.endswith(text[0])):
+        raise ValueError("a path stands in the parentheses as it is, without quotes and without `:*`: read(.env)")
     parts = text.split("/")
     if ".." in parts:
         raise ValueError("a path with '..' could mean any place; write it from the workspace or from '/'")

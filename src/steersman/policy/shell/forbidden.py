@@ -24,6 +24,8 @@ from steersman.policy.shell.table import Entry
 
 _BEFORE = r"(?<![a-z0-9_-])"
 _BEFORE_OR_LETTER = rf"(?:{_BEFORE}|(?<=\s-[a-z]))"
+# No program is called so: `rm:`, `rm,mv` and `{rm,mv}` are meant otherwise.
+_NOT_IN_NAMES = re.compile(r"[:,{}]")
 _AFTER = r"(?![a-z0-9_-])"
 # What these letters mean to programs that know both.
 _LONG_NAMES = {"a": "--all", "m": "--message", "q": "--quiet", "u": "--set-upstream", "v": "--verbose"}
@@ -297,6 +299,9 @@ def parse_forbidden_command(pattern: str) -> ForbiddenCommand:
     """Parse the parentheses of a `deny` or `ask` rule."""
     text = fold_lookalikes(pattern.strip())
     prefix = text.removesuffix("*")
+    program = text.partition(" ")[0].removesuffix(":*").rpartition("/")[2]
+    if ":*," in text or (len(program) > 1 and "=" not in program and _NOT_IN_NAMES.search(program)):
+        raise ValueError("a rule is about one command, and `:*` stands only at its end: bash(rm:*)")
     if "*" in prefix:
         return _parse_text(text.removesuffix(":*"), begins=text.endswith(":*"))
     joined = text.endswith("*") and prefix == prefix.strip() and not prefix.endswith(":")
