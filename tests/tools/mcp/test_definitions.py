@@ -52,6 +52,18 @@ def many_names(count: int, parts: list[Any]) -> dict[str, Any]:
     return {**obj(), "$defs": parts, "allOf": [{"$ref": f"{name:x}/$defs"} for name in range(count)]}
 
 
+def lists(depth: int, inner: Any) -> Any:
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def chain_of_lists(length: int) -> dict[str, Any]:
+    """A reference in a hundred lists to the next one: few bytes, and neither is deep for a parser of JSON."""
+    links = {f"x{at}": lists(100, {"$ref": f"#/x{at + 1}"}) for at in range(length)}
+    return {**obj(), **links}
+
+
 def nested(depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     for _ in range(depth):
@@ -71,6 +83,7 @@ def nested(depth: int) -> dict[str, Any]:
         (many_names(1_600, [[]] * 9_000), "its schema is too complicated"),
         (many_names(1_600, [{}] * 9_000), "its schema is too complicated"),
         (chain(60), "its schema is nested more than 48 deep, references followed"),
+        (chain_of_lists(20), "its schema is nested more than 48 deep, references followed"),
         (obj(**{"a\x1b[2J": {}}), "its schema has a property with an unreadable name"),
         (obj(**{"a" * 129: {}}), "its schema has a property with an unreadable name"),
         (obj(a={"type": "strnig"}), "its schema is wrong .*Unknown type 'strnig'"),

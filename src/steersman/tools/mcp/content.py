@@ -184,7 +184,9 @@ class _Weigher:
         if self._steps > _MAX_SCHEMA_STEPS:
             raise McpError("its schema is too complicated (its references name the same parts again and again)")
         if isinstance(schema, list):
-            return sum([self.weigh(item, depth) for item in cast(list[Any], schema)])
+            # Also lists in lists, which mean nothing, count as depth: with references they would be thousands of calls.
+            items = cast(list[Any], schema)
+            return sum([self.weigh(item, depth + isinstance(item, list)) for item in items])
         if not isinstance(schema, dict):
             return 0
         return 1 + sum([self._weigh_part(key, value, depth + 1) for key, value in cast(Schema, schema).items()])
