@@ -76,12 +76,25 @@ def test_a_rule_with_the_name_of_an_argument_that_has_none_denies_nothing_and_is
 @each_row(
     "rule",
     ["bash(rm:)", "bash(rm: *)", "bash(rm:**)", "bash(rm,mv)", "bash({rm,mv}:*)", "bash(rm:*,mv:*)", "bash(git:push:*)",
-     "bash(git push:*, git tag:*)", "read(.env:*)", "read('.env')", 'read(".env")'],
+     "bash(git push:*, git tag:*)", "read(.env:*)", "read('.env')", 'read(".env")', "deploy(target='staging')",
+     'deploy(target="staging")'],
 )  # fmt: skip
 def test_a_rule_that_would_deny_nothing_as_it_is_written_is_refused(rule: str) -> None:
     with pytest.raises(ValueError, match=r"stands only at its end|without quotes"):
         Approval(deny=[rule])
     Approval(deny=["bash(:*)", "bash(:)", "bash({ rm x; })", "bash(X=a:b rm:*)", "bash(scp x host:*)"])
+    Approval(deny=["query(sql='a' or 'b')", "query(sql=it's)", "query(sql=')"])
+
+
+@each_row("rule", ["bash(git push:* --force)", "bash(git push:* --force:*)"])
+def test_the_sign_for_more_words_in_front_of_others_may_stand_for_words(rule: str) -> None:
+    policy = Approval("bypass", deny=[rule])
+    for command in ("git push --force", "git push origin --force", "sudo git push origin --force"):
+        assert policy.judge(tool_of("bash"), {"command": command}).says == "ask"
+    assert policy.judge(tool_of("bash"), {"command": "git push origin"}).says == "allow"
+    policy = Approval("bypass", deny=["bash(docker run * -v /:* *)"])
+    assert policy.judge(tool_of("bash"), {"command": "docker run --rm -v /:/host x"}).says == "deny"
+    assert policy.judge(tool_of("bash"), {"command": "docker run --rm -v ./a:/b x"}).says == "allow"
 
 
 @each_row("rule", ["bash(rm:*),bash(mv:*)", "bash(rm:*) , read, bash(mv:*)", "read(.env),read(*.pem)"])

@@ -273,6 +273,8 @@ def parse_argument(pattern: str) -> Argument:
     name, equals, text = [part.strip() for part in pattern.partition("=")]
     if not equals or not name or not text:
         raise ValueError("say which argument is meant, as in deploy(target=staging)")
+    if re.fullmatch(r"'[^']*'|\"[^\"]*\"", text):
+        raise ValueError("a value stands behind `=` as it is, without quotes: deploy(target=staging)")
     return Argument(
         name,
         re.compile(translate_pattern(text), re.DOTALL),

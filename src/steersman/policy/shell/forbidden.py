@@ -24,6 +24,8 @@ from steersman.policy.shell.table import Entry
 
 _BEFORE = r"(?<![a-z0-9_-])"
 _BEFORE_OR_LETTER = rf"(?:{_BEFORE}|(?<=\s-[a-z]))"
+# `push:*` in front of other words may be meant as `push *`.
+_OPEN_WORD = re.compile(r"(?<=[a-z0-9]):\*$")
 # No program is called so: `rm:`, `rm,mv` and `{rm,mv}` are meant otherwise.
 _NOT_IN_NAMES = re.compile(r"[:,{}]")
 _AFTER = r"(?![a-z0-9_-])"
@@ -329,7 +331,8 @@ def _parse_text(text: str, *, begins: bool = False) -> ForbiddenCommand:
     pieces = [first if first.strip() else "", *others]
     pieces[-1] = pieces[-1] if pieces[-1].strip() else ""
     # A compound pattern is searched in the whole command, a single one in each part.
-    hints = [word for word in BETWEEN.sub(" ", QUOTES.sub("", text)).split() if word.strip("*")]
+    words = BETWEEN.sub(" ", QUOTES.sub("", text)).split()
+    hints = [_OPEN_WORD.sub("*", word) for word in words if word.strip("*")]
     ends = ("",) if BETWEEN.search(text) else ()
     longer = [_parse_text(f"{text} *")] if begins else ()
     return ForbiddenCommand((), pieces=(*ends, *pieces, *ends), hints=hints, aliases=longer)
