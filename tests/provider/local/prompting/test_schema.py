@@ -58,3 +58,17 @@ def test_a_schema_without_end_comes_to_one() -> None:
     defs: dict[str, Any] = {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}}
     whole = {"properties": {"it": {"$ref": "#/$defs/Node"}}, "required": ["it"], "$defs": defs}
     assert len(repr(build_arguments_schema(whole))) < 2000
+
+
+def test_values_that_many_references_name_are_not_copied_for_all_of_them() -> None:
+    defs: dict[str, Any] = {"Long": {"enum": ["x" * 2_000]}}
+    given = {"anyOf": [{"$ref": "#/$defs/Long"}] * 900}
+    whole = {"properties": {"it": given}, "required": ["it"], "$defs": defs}
+    assert len(repr(build_arguments_schema(whole))) < 30_000
+
+
+def test_a_schema_that_refers_to_itself_in_many_ways_is_not_followed_in_all_of_them() -> None:
+    """A server may send it in a hundred bytes: eight ways, six steps deep, would be a quarter of a million parts."""
+    defs: dict[str, Any] = {"Any": {"anyOf": [{"$ref": "#/$defs/Any"}] * 8}}
+    whole = {"properties": {"it": {"$ref": "#/$defs/Any"}}, "required": ["it"], "$defs": defs}
+    assert len(repr(build_arguments_schema(whole))) < 10_000

@@ -22,6 +22,8 @@ RESPOND = "respond"
 """The choice beside the tools: call nothing, answer the user."""
 
 _DEPTH = 6
+_MAX_PARTS = 1_000
+_CHARACTERS_PER_PART = 20
 _KEPT = ("type", "enum", "const")
 _TYPES = frozenset(("string", "integer", "number", "boolean", "object", "array", "null"))
 
@@ -39,15 +41,16 @@ def build_arguments_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
     properties = _as_mapping(parameters.get("properties"))
     wanted = list_wanted_parameters(parameters)
     defs = _as_mapping(parameters.get("$defs") or parameters.get("definitions"))
-    kept = {name: _simplify(_as_mapping(properties.get(name)), defs, _DEPTH) for name in wanted}
+    simplifier = _Simplifier(defs)
+    kept = {name: simplifier.simplify(_as_mapping(properties.get(name)), _DEPTH) for name in wanted}
     return {"type": "object", "properties": kept, "required": list(kept), "additionalProperties": False}
 
 
 def list_wanted_parameters(parameters: Mapping[str, Any]) -> list[str]:
     """The names of the parameters that a small model fills in, in their order."""
     properties = _as_mapping(parameters.get("properties"))
-    required = [name for name in properties if name in (parameters.get("required") or ())]
-    return required or list(properties)[:1]
+    named = {name for name in parameters.get("required") or () if isinstance(name, str)}
+    return [name for name in properties if name in named] or list(properties)[:1]
 
 
 def _build_choice(name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -57,37 +60,47 @@ def _build_choice(name: str, arguments: Mapping[str, Any] | None) -> dict[str, A
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
 
 
-def _simplify(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """The part of a schema that the engine's grammar supports; {} if it is too deep or unknown."""
-    schema = _resolve_reference(schema, defs)
-    options = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(options, list) and depth > 0:
-        return _simplify_options([_as_mapping(option) for option in cast(list[Any], options)], defs, depth)
-    kept = {name: schema[name] for name in _KEPT if name in schema}
-    kind = kept.get("type")
-    if isinstance(kind, list):
-        named = [{"type": name} for name in cast(list[Any], kind)]
-        return _simplify_options(named, defs, depth)
-    if "enum" in kept or "const" in kept:
-        return {name: value for name, value in kept.items() if name != "type"}
-    if kind == "object" and schema.get("properties") and depth > 0:
-        return _simplify_object(schema, defs, depth)
-    if kind == "array" and depth > 0:
-        items = _simplify(_as_mapping(schema.get("items")), defs, depth - 1)
-        return {"type": "array", "items": items, "minItems": 1 if schema.get("minItems") else 0}
-    return kept if kind in _TYPES else {}
+class _Simplifier:
+    """Simplifies the schemas of one tool, as far as `_MAX_PARTS`: one that refers to itself would have no end."""
 
+    def __init__(self, defs: Mapping[str, Any]) -> None:
+        self._defs = defs
+        self._left = _MAX_PARTS
 
-def _simplify_object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    properties = _as_mapping(schema.get("properties"))
-    names = list_wanted_parameters(schema)
-    kept = {name: _simplify(_as_mapping(properties.get(name)), defs, depth - 1) for name in names}
-    return {"type": "object", "properties": kept, "required": names, "additionalProperties": False}
+    def simplify(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        """The part of a schema that the engine's grammar supports; {} if it is too deep or unknown."""
+        self._left -= 1
+        if self._left < 0:
+            return {}
+        schema = _resolve_reference(schema, self._defs)
+        options = schema.get("anyOf") or schema.get("oneOf")
+        if isinstance(options, list) and depth > 0:
+            return self._simplify_options([_as_mapping(option) for option in cast(list[Any], options)], depth)
+        kept = {name: schema[name] for name in _KEPT if name in schema}
+        kind = kept.get("type")
+        if isinstance(kind, list):
+            named = [{"type": name} for name in cast(list[Any], kind)]
+            return self._simplify_options(named, depth)
+        if "enum" in kept or "const" in kept:
+            values = {name: value for name, value in kept.items() if name != "type"}
+            self._left -= len(repr(values)) // _CHARACTERS_PER_PART
+            return values
+        if kind == "object" and schema.get("properties") and depth > 0:
+            return self._simplify_object(schema, depth)
+        if kind == "array" and depth > 0:
+            items = self.simplify(_as_mapping(schema.get("items")), depth - 1)
+            return {"type": "array", "items": items, "minItems": 1 if schema.get("minItems") else 0}
+        return kept if kind in _TYPES else {}
 
+    def _simplify_object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        properties = _as_mapping(schema.get("properties"))
+        names = list_wanted_parameters(schema)
+        kept = {name: self.simplify(_as_mapping(properties.get(name)), depth - 1) for name in names}
+        return {"type": "object", "properties": kept, "required": names, "additionalProperties": False}
 
-def _simplify_options(options: Sequence[Mapping[str, Any]], defs: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    real = [_simplify(option, defs, depth - 1) for option in options if option.get("type") != "null"]
-    return real[0] if len(real) == 1 else {"anyOf": real} if real else {"type": "null"}
+    def _simplify_options(self, options: Sequence[Mapping[str, Any]], depth: int) -> dict[str, Any]:
+        real = [self.simplify(option, depth - 1) for option in options if option.get("type") != "null"]
+        return real[0] if len(real) == 1 else {"anyOf": real} if real else {"type": "null"}
 
 
 def _resolve_reference(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str, Any]:
