@@ -12,7 +12,7 @@ from tests.cli.chat.kit import READY, SIZES, below, chatting
 from tests.cli.command import Place
 from tests.cli.pty_terminal import Terminal
 
-from steersman.cli.chat.copy_command import choose_program
+from steersman.cli.chat.copy_command import build_program_environment, choose_program
 from steersman.testing.servers import OpenAIChatServer
 
 ANSWER = "Run it:\n\n```sh\necho \x1b[2Jone\n```\n\nor\n\n```\ntwo\nthree\n```\n"
@@ -109,3 +109,11 @@ def test_only_a_program_from_outside_the_workspace_gets_the_clipboard(tmp_path: 
     assert choose_program({"PATH": path, **wayland}, workspace) is None
     (tmp_path / "link").symlink_to(workspace)
     assert choose_program({"PATH": str(tmp_path / "link"), **wayland}, workspace) is None
+
+
+def test_the_program_for_the_clipboard_gets_no_keys() -> None:
+    """failures.md L14: a child has no key in its environment. This one may stay in the background."""
+    display = {"DISPLAY": ":0", "WAYLAND_DISPLAY": "w", "XAUTHORITY": "/x", "XDG_RUNTIME_DIR": "/run/user/1"}
+    kept = {"PATH": "/usr/bin", "HOME": "/home/ada", "LANG": "C.UTF-8", **display}
+    keys = {"OPENAI_API_KEY": "sk-1", "ANTHROPIC_API_KEY": "sk-2", "GITHUB_TOKEN": "t", "LD_PRELOAD": "/tmp/x.so"}
+    assert build_program_environment({**kept, **keys}) == kept

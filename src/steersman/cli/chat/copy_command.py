@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from steersman.cli.exits import UserError
 from steersman.cli.terminal.numbers import format_count
 from steersman.safe_start import clean_environment
-from steersman.tools.confine.launch import find_program
+from steersman.tools.confine.launch import build_child_environment, find_program
 from steersman.types.code_blocks import list_code_blocks
 from steersman.types.messages import AssistantMessage
 
@@ -28,6 +28,7 @@ MAX_OSC_BYTES = 74_000
 """The most bytes for which terminals take the escape sequence."""
 
 _SECONDS = 2.0
+_OF_THE_DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR")
 # What a terminal would take as a key, such as Esc, does not belong into what is pasted.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -80,6 +81,12 @@ def choose_program(environ: Mapping[str, str], workspace: Path) -> Sequence[str]
     return None
 
 
+def build_program_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Builds the environment of the program, which may stay in the background: what finds the desktop, and no keys."""
+    desktop = {name: environ[name] for name in _OF_THE_DESKTOP if name in environ}
+    return clean_environment(build_child_environment(desktop, source=environ))
+
+
 async def _ask_program(data: bytes, workspace: Path) -> str | None:
     """Gives data to the program of the desktop; returns its name, `None` if there is none or it failed."""
     command = choose_program(os.environ, workspace)
@@ -93,7 +100,7 @@ async def _ask_program(data: bytes, workspace: Path) -> str | None:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             cwd="/",
-            env=clean_environment(os.environ),
+            env=build_program_environment(os.environ),
             start_new_session=True,
         )
     except OSError:
