@@ -250,14 +250,15 @@ class JournalWriter:
         """The event loop has written a group, or a thread is to."""
         with self._changed:
             assert self._in_loop is not None
+            # At once: a thread that finds nothing under way must not find the group still to be written.
             self._in_loop.note_end()
-        if is_saved:
-            self._finish_group(group, None)
-        with self._changed:
+            due = self._note_saved(group) if is_saved else []
             if self._pending and (self._waiting or not is_saved or self._closing):
                 self._wake()
             elif self._pending:
                 self._plan_write()
+        if is_saved:
+            self._tell_saved(group, due)
 
     def _wake(self) -> None:
         if self._thread is None:
@@ -338,25 +339,37 @@ class JournalWriter:
         with self._changed:
             self._is_writing = False
             if refused is None:
-                del self._pending[: len(group)]
-                self._last_saved = group[-1].seq
-                self._last_try = self.taken is not None
-                self._due = 0.0
-                if self.degraded is not None and self.taken is None:
-                    _log.warning("Session %r is saved again.", self.handle.session_id)
-                self.degraded = self.taken
-                due = [tell for seq, tell in self._waiting if seq <= self._last_saved]
-                self._waiting = [item for item in self._waiting if item[0] > self._last_saved]
+                due = self._note_saved(group)
             else:
                 self._degrade(refused)
                 self._due = time.monotonic() + self._retry
                 due = [tell for _, tell in self._waiting[: self._answering]]
                 del self._waiting[: self._answering]
+        if refused is None:
+            self._tell_saved(group, due)
+        else:
+            for tell in due:
+                tell()
+
+    def _note_saved(self, group: list[Record]) -> list[Callable[[], None]]:
+        """Note that a group is saved; those that waited for it. The lock is held."""
+        del self._pending[: len(group)]
+        self._last_saved = group[-1].seq
+        self._last_try = self.taken is not None
+        self._due = 0.0
+        if self.degraded is not None and self.taken is None:
+            _log.warning("Session %r is saved again.", self.handle.session_id)
+        self.degraded = self.taken
+        due = [tell for seq, tell in self._waiting if seq <= self._last_saved]
+        self._waiting = [item for item in self._waiting if item[0] > self._last_saved]
+        return due
+
+    def _tell_saved(self, group: list[Record], due: list[Callable[[], None]]) -> None:
         # Without the lock: the run goes on at once, and the first thing that it does may be to add a record.
         for tell in due:
             tell()
-        if refused is None and (tell := self.on_saved) is not None:
-            call_wake(lambda: tell(group[-1].seq))
+        if (tell_seq := self.on_saved) is not None:
+            call_wake(lambda: tell_seq(group[-1].seq))
 
     def _degrade(self, reason: str) -> None:
         if self.degraded is None and not self._cut:
