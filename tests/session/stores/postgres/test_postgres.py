@@ -261,7 +261,8 @@ def test_a_session_that_was_removed_meanwhile_is_not_written_to(postgres: Databa
 
 
 @pytest.mark.real_time
-def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: Way) -> None:
+@pytest.mark.parametrize("last", [3, 5], ids=["the same records", "and others"])
+def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: Way, last: int) -> None:
     """The server commits and its answer is lost; it still believes in the old connection, and in its lock."""
     writer = _by(way, postgres, timeout=0.2).create("s")
     writer.append(_samples(1, 1))
@@ -271,8 +272,10 @@ def test_what_was_kept_without_an_answer_is_kept_once(postgres: Database, way: W
     assert _records(postgres.store(), "s") == _samples(1, 3)
     with pytest.raises(SessionBusy, match="is being written to by another program or object"):
         postgres.store().open("s")
-    writer.append(_samples(2, 5))
-    assert (writer.last_seq, list(read_records(writer))) == (5, _samples(1, 5))
+    writer.append(_samples(2, last))
+    assert (writer.last_seq, list(read_records(writer))) == (last, _samples(1, last))
+    writer.append(_samples(last + 1, 6))
+    assert (writer.last_seq, list(read_records(writer))) == (6, _samples(1, 6))
     writer.close()
 
 

@@ -284,4 +284,5 @@ def split_groups(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
             yield lines[start:index]
             start, size = index, 0
         size += len(line.data)
-    yield lines[start:]
+    if start < len(lines):
+        yield lines[start:]
