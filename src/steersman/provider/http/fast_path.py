@@ -214,6 +214,11 @@ class FastConnection(asyncio.Protocol):
                 self._transport.set_protocol(self._reader)
             connection.close()
 
+    def abort(self) -> None:
+        """Close the connection without a goodbye of TLS, which may take longer than the event loop runs."""
+        self.discard()
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Decode what has arrived (called by the event loop)."""
         if not self._is_answering:

@@ -70,13 +70,15 @@ class IdleConnections:
         return None
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all of them at once."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # A closed loop cannot be told of the end of a connection.
+        close = FastConnection.discard if self._loop.is_closed() else FastConnection.abort
         for kept in self._kept.values():
             for _, connection in kept:
-                connection.discard()
+                close(connection)
         self._kept.clear()
 
     def _close_expired(self) -> None:
